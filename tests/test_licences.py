@@ -50,7 +50,7 @@ def test_dnlnet_may_be_used_commercially(script: dict[str, Any], archives: dict[
         (
             "page/colours.json",
             None,
-            "metadata state Apache-2.0 AND CC-BY-SA-4.0 AND CC0-1.0 AND MIT, its files CC-BY-SA-4.0 AND CC0-1.0 AND MIT",
+            "metadata state Apache-2.0 AND CC-BY-SA-4.0 AND CC0-1.0 AND MIT, its files CC-BY-SA-4.0",
         ),
     ],
 )

@@ -1,7 +1,26 @@
-"""The channels-last memory format, in which convolutions run faster."""
+"""Tensors in nested containers, and the channels-last memory format, in which convolutions run faster."""
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+
+def map_tensors(change: Callable[[Tensor], Any], content: Any) -> Any:
+    """Replace each tensor in nested lists, tuples and dicts by `change(tensor)`; everything else stays.
+
+    >>> map_tensors(lambda tensor: tuple(tensor.shape), [torch.zeros(2), {"image": torch.zeros(1, 3), "name": "a"}])
+    [(2,), {'image': (1, 3), 'name': 'a'}]
+    """
+    if isinstance(content, Tensor):
+        return change(content)
+    if isinstance(content, dict):
+        return {key: map_tensors(change, value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        changed = [map_tensors(change, value) for value in content]
+        return type(content)(*changed) if hasattr(content, "_fields") else type(content)(changed)
+    return content
 
 
 def to_channels_last(tensor: Tensor) -> Tensor:

@@ -185,3 +185,12 @@ def test_an_onnx_file_sets_subnormal_numbers_to_zero_with_one_operator(tmp_path:
     assert names[softmax : softmax + 3] == ["Softmax", "ThresholdedRelu", "MatMul"]
     found = read_onnx(tmp_path / "a")(x)["y"]
     np.testing.assert_allclose(found, block.double()(x.double()).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_without_pytorchs_scan_the_attention_is_plain_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`scan` is a private name of PyTorch."""
+    monkeypatch.setitem(sys.modules, "torch._higher_order_ops.scan", None)
+    query, key, value = (torch.randn(1, 3 * portable_attention.ROWS, 4, dtype=torch.float64) for _ in range(3))
+    with pytest.warns(UserWarning, match="scan"):
+        found = portable_attention.attend_in_blocks(query, key, value)
+    torch.testing.assert_close(found, (query @ key.mT).softmax(dim=-1) @ value)

@@ -3,15 +3,16 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from dnlnet.attention.block import NonLocalBlock
 from dnlnet.attention.spec import find_variant
 from dnlnet.errors import unknown
+from dnlnet.layout import map_tensors
 
 BLOCK_NAME = "non_local"
 
@@ -163,7 +164,7 @@ def _run_once(model: nn.Module, example: Example | None, found: Callable[[], boo
     for replaced, device in attempts:
         try:
             with _eval_mode(model):
-                moved = tree_map_only(Tensor, lambda x, device=device: x.to(device), example)
+                moved = map_tensors(partial(Tensor.to, device=device), example)
                 inputs = moved if isinstance(moved, tuple) else (moved,)
                 torch.func.functional_call(model, replaced, inputs, tie_weights=False)
             return
@@ -171,7 +172,7 @@ def _run_once(model: nn.Module, example: Example | None, found: Callable[[], boo
             if found():
                 return
             reason = error
-    shape = tree_map_only(Tensor, lambda x: tuple(x.shape), example)
+    shape = map_tensors(lambda x: tuple(x.shape), example)
     raise ValueError(
         f"the model did not run on an input of shape {shape} ({reason}); pass an input that it accepts as example=, "
         "or a tuple of several"

@@ -66,8 +66,11 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     Sizes may be free. There are always at least two blocks, of nearly equal size; otherwise exporters would fix their
     number at one. For the same reason the code never depends on memory layouts.
     """
-    from torch._higher_order_ops.scan import scan  # late, because it imports half of the compiler
-
+    try:
+        from torch._higher_order_ops.scan import scan  # late, because it imports half of the compiler
+    except ImportError:
+        warnings.warn("this version of PyTorch has no scan; the exported attention forms the N x N map", stacklevel=2)
+        return attend_plainly(query, key, value)
     batch, count, width = *query.shape[:2], value.shape[2]
     if isinstance(count, int) and count <= ROWS:
         return attend_plainly(query, key, value)

@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader
 
 from dnlnet.engine.task import Data
-from dnlnet.layout import to_channels_last
+from dnlnet.layout import map_tensors, to_channels_last
 from dnlnet.signals import ignore_stop_signals
 
 
@@ -91,4 +90,4 @@ def to_device(batch: Any, device: torch.device, *, channels_last: bool = False) 
         moved = tensor.to(device, non_blocking=True)
         return to_channels_last(moved) if channels_last else moved
 
-    return tree_map_only(Tensor, move, batch)
+    return map_tensors(move, batch)
