@@ -22,7 +22,7 @@ _DEEPEST = 1000  # nesting of tuples; hashing a tuple nested a hundred times dee
 
 # Errors raised for damaged zip files and pickles.
 _BROKEN = (
-    *(ValueError, EOFError, IndexError, KeyError, RuntimeError, struct.error, OverflowError, MemoryError),
+    *(ValueError, EOFError, LookupError, RuntimeError, struct.error, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, NotImplementedError),
 )
 

@@ -187,7 +187,7 @@ def read_content(path: Path, stand_ins: Callable[[set[str]], Mapping[str, Callab
 
 # Errors that PyTorch raises for damaged files.
 _UNREADABLE = (
-    *(RuntimeError, EOFError, ValueError, KeyError, AttributeError, TypeError, IndexError, AssertionError),
+    *(RuntimeError, EOFError, ValueError, LookupError, AttributeError, TypeError, AssertionError),
     *(struct.error, OverflowError, MemoryError),
 )
 

@@ -186,7 +186,9 @@ class VideoFile(Video):
         """Open the file at its start."""
         self.close()
         try:
-            self._file = self._av.open(str(self.path), metadata_errors="replace")  # titles in any encoding
+            # Titles may have any encoding. Version 19 of PyAV has no option for that, and needs none.
+            old = int(self._av.__version__.partition(".")[0]) < 19
+            self._file = self._av.open(str(self.path), **({"metadata_errors": "replace"} if old else {}))
         except self._av.error.InvalidDataError:
             raise VideoError(self.path, "is not a video, or is cut off so that it cannot be opened") from None
         except (self._av.FFmpegError, OSError) as error:
