@@ -42,7 +42,7 @@ class Progress(Protocol):
         ...
 
     def track(self, name: str, total: int | None = None, *, start: int = 0, unit: str | None = None) -> Tracker:
-        """Track work of `total` steps, `start` of which are done.
+        """Track `total` steps of work, beginning after step `start`.
 
         With a `unit`, such as "iteration", a log file gets a line every few steps.
         """

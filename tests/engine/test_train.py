@@ -592,6 +592,16 @@ def test_the_first_iterations_announce_duration_first_score_and_folder(
     assert recorder.said.index(said) == 0
 
 
+def test_fast_iterations_announce_the_duration_after_two_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count(0.0, 0.09)
+    monkeypatch.setattr("dnlnet.engine.train.perf_counter", lambda: next(clock))
+    recorder = Recorder()
+    fit(tmp_path, ITERATIONS, progress=recorder)
+    assert sum("1 s for 7 iterations" in text for text in recorder.said) == 1  # 23 iterations take 2.07 s
+
+
 def test_a_checkpoint_holds_the_description_of_a_model(tmp_path: Path) -> None:
     for name, options in (("plain", {}), ("averaged", {"average": 0.5})):
         fit(tmp_path / name, 5, metadata={"recipe": "x"}, **options)

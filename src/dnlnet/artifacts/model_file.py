@@ -105,10 +105,9 @@ def open_model(model: "str | Path | ModelFile") -> ModelFile:
         return model
     file = read_model_file(find_model(str(model)))
     if file.prefix:
-        schedule = file.recipe.schedule
-        total = schedule.iterations + sum(phase.iterations for phase in schedule.then)
         warnings.warn(
-            f"{model}: not finished and never scored; using its checkpoint of iteration {file.iteration} of {total}",
+            f"{model}: not finished and never scored; using its checkpoint of iteration {file.iteration} of "
+            f"{file.recipe.schedule.total}",
             stacklevel=2,
         )
     return file

@@ -6,22 +6,22 @@ from pathlib import Path
 _LEAST_SECONDS, _SLOW_SECONDS = 2.0, 5.0
 
 
-def is_measured(seconds: Sequence[float]) -> bool:
-    """Return whether the durations of the first iterations allow an estimate.
+def is_measured(iterations: int, seconds: float) -> bool:
+    """Return whether the first iterations, and the seconds they took, allow an estimate.
 
     The first iteration is slower than the others, so a second one is awaited unless that would take long.
 
-    >>> is_measured([0.3]), is_measured([0.3, 0.2]), is_measured([1.9, 0.2]), is_measured([7.0])
-    (False, False, True, True)
+    >>> is_measured(1, 0.3), is_measured(2, 0.5), is_measured(2, 2.1), is_measured(1, 7.0), is_measured(300, 2.1)
+    (False, False, True, True, True)
     """
-    return sum(seconds) > (_LEAST_SECONDS if len(seconds) > 1 else _SLOW_SECONDS)
+    return seconds > (_LEAST_SECONDS if iterations > 1 else _SLOW_SECONDS)
 
 
 def plan_text(seconds: Sequence[float], iteration: int, total: int, first_score: int | None, folder: Path) -> str:
     """Say how long a run will take, when it is scored first, and where its results go.
 
     Args:
-        seconds: Durations of the first iterations.
+        seconds: Durations of the latest iterations, the first of which may be slower.
         iteration: Number of finished iterations.
         total: Number of iterations of the run.
         first_score: Iteration of the next evaluation, or None if there are none.

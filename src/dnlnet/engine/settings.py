@@ -81,6 +81,11 @@ class Schedule(Part):
     warmup_start: Fraction = 0.0
     then: tuple[Phase, ...] = ()
 
+    @property
+    def total(self) -> int:
+        """Number of iterations of all phases."""
+        return self.iterations + sum(phase.iterations for phase in self.then)
+
     @model_validator(mode="after")
     def _can_be_followed(self, info: ValidationInfo) -> Self:
         """Refuse a schedule that no run can follow, except in the stored recipe of a trained model."""

@@ -87,7 +87,7 @@ def train(
         progress: Observer of iterations, evaluations and messages.
     """
     stages = _stages(training, settings)
-    total = stages[-1].start + stages[-1].iterations
+    total = settings.schedule.total
     checkpoints = Checkpoints(folder / CHECKPOINTS, settings.training.keep)
     run = Run(model, settings, device)
     reached = 0 if start is None else sum(stage.start < start.iteration for stage in stages)
@@ -136,7 +136,7 @@ def train(
 
         stopped = run.unscored and conclude(False)
         seconds: deque[float] = deque(maxlen=_ITERATIONS_OF_A_SPEED)
-        planned = False
+        planned, took = False, 0.0
         start_time = perf_counter()
         for number, lr, micro_batches in () if stopped else iterations:
             if number >= reached:
@@ -149,11 +149,12 @@ def train(
                 left = settings.skip_nonfinite - run.skipped
                 progress.say(f"iteration {run.iteration}: skipped, not finite; at most {left} more may be")
             seconds.append(perf_counter() - start_time)
+            took += seconds[-1]
             speed = settings.schedule.batch * len(seconds) / sum(seconds)
             loss = f"loss {sum(losses.values()):.3f}" if losses else "skipped"
             done.advance(note=f"{loss}  lr {lr:.2g}  {speed_text(speed)} {unit}/s")
             every = settings.training.evaluate_every
-            if not planned and is_measured(seconds):
+            if not planned and is_measured(run.iteration - began, took):
                 planned = True
                 scored = None if validation is None else min(total, -(-run.iteration // every) * every)
                 progress.say(plan_text(seconds, run.iteration, total, scored, folder))

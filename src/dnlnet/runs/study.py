@@ -144,7 +144,7 @@ class Study:
 
     def state(self, job: Job) -> JobState:
         """Return the progress of a run, read from its result or its log."""
-        iterations = job.recipe.schedule.iterations + sum(phase.iterations for phase in job.recipe.schedule.then)
+        iterations = job.recipe.schedule.total
         folder, result = self.run_folder(job), self.result_file(job)
         done = result.is_file()
         if done:

@@ -88,9 +88,7 @@ def _in_words(variants: Collection[str], every: Collection[str]) -> str:
 
 
 def _summary(recipe: "AnyRecipe") -> dict[str, str]:
-    schedule = recipe.schedule
-    iterations = schedule.iterations + sum(phase.iterations for phase in schedule.then)
-    return {"iterations": f"{iterations:,}", "image": recipe.size_text}
+    return {"iterations": f"{recipe.schedule.total:,}", "image": recipe.size_text}
 
 
 @recipes.command()
