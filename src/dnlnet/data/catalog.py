@@ -62,7 +62,7 @@ HOLDOUT = 0.2  # default share of such a folder that is held out as val
 
 
 @dataclass(frozen=True)
-class Part:
+class FlatPart:
     """Part of the files of a folder without splits, chosen by a hash of each file's name.
 
     Other files do not matter: a file that is added never moves another one from one part to the other.
@@ -72,7 +72,7 @@ class Part:
         name: `train`, or `val` for the files that are held out.
         holdout: Share of the files that is held out, as an expected value.
 
-    >>> parts = [Part(Path("a"), name, 0.3) for name in PARTS]
+    >>> parts = [FlatPart(Path("a"), name, 0.3) for name in PARTS]
     >>> [[number for number in range(10) if Path(f"a/{number}.jpg") in part] for part in parts]
     [[2, 3, 4, 6, 7, 8, 9], [0, 1, 5]]
     """
@@ -114,7 +114,7 @@ class Flat(Generic[AnyOpened]):
     """
 
     matches: Callable[[Path], bool]
-    open: Callable[[Path, Part], AnyOpened]
+    open: Callable[[Path, FlatPart], AnyOpened]
     layout: str
 
 
@@ -217,7 +217,7 @@ class DataSet(Generic[AnyOpened]):
 
     def _opened(self, root: Path, split: str, holdout: float | None = None) -> AnyOpened:
         if self.flat is not None and split in PARTS and self.flat.matches(root):
-            part = Part(root, split, HOLDOUT if holdout is None else holdout)
+            part = FlatPart(root, split, HOLDOUT if holdout is None else holdout)
             opened = self.flat.open(root, part)
             if not opened.problems:
                 part.require_files(self.holds)

@@ -8,6 +8,7 @@ from dnlnet.data.catalog import HOLDOUT, PARTS, DataSet
 from dnlnet.data.check import count_of
 from dnlnet.errors import require_package
 from dnlnet.progress import SILENT, Progress
+from dnlnet.recipes.model import IMAGENET
 from dnlnet.recipes.override import AnyRecipe, override
 from dnlnet.recipes.recipe import Recipe
 from dnlnet.registry import RECIPES, data_sets, find_recipe
@@ -96,7 +97,7 @@ def require_ready(recipe: Recipe, root: Path | None, out: Path) -> None:
     if row is not None and row.package is not None:
         require_package(*row.package)
     weights = None if (out / RUN_FILE).exists() else recipe.model.weights  # a resumed run has its own weights
-    if weights is None or weights == "imagenet" or Path(weights).is_file():
+    if weights is None or weights == IMAGENET or Path(weights).is_file():
         return
     if find_bundled(weights) is None:
         raise FileNotFoundError(f"{weights}: no such file of weights; give another with --weights FILE, or none")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dnlnet.data.catalog import PARTS, Part
+from dnlnet.data.catalog import PARTS, FlatPart
 from dnlnet.data.classes import Classes, distinct_colours
 from dnlnet.data.files import file_fault, on_disk
 from dnlnet.data.parsing import RepeatedKeyError, unique_keys
@@ -62,7 +62,7 @@ def is_flat(root: Path) -> bool:
     return len(files) == 1 and (root / "images").is_dir() and not files[0].stem.startswith(("train", "val", "test"))
 
 
-def open_flat(root: Path, part: Part) -> InstanceImages:
+def open_flat(root: Path, part: FlatPart) -> InstanceImages:
     """Open a part of the images of a folder without splits: one JSON file in `annotations`, and `images`."""
     (annotations,) = root.glob("annotations/*.json")
     every = open_coco_file(annotations, root / "images", f"{root.name} {part.name}")

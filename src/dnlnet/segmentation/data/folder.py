@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from dnlnet.data.catalog import PARTS, Part
+from dnlnet.data.catalog import PARTS, FlatPart
 from dnlnet.data.classes import IGNORE, Byte, Classes, Colour, distinct_colours, is_name
 from dnlnet.data.decoders import Decoder, colour_labels, index_labels
 from dnlnet.data.files import composed, file_fault, on_disk
@@ -188,7 +188,7 @@ def is_flat(root: Path) -> bool:
     return described and (root / "images").is_dir() and not _split_folders(root)
 
 
-def open_flat(root: Path, part: Part) -> LabelledImages:
+def open_flat(root: Path, part: FlatPart) -> LabelledImages:
     """Open a part of the images of a folder without splits: `images/*` with `masks/*`."""
     images = _open(read_classes(root / "classes.yaml"), root, "")
     pairs = [pair for pair in images.pairs if pair.image in part]

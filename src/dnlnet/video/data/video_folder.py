@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dnlnet.data.catalog import PARTS, Part
+from dnlnet.data.catalog import PARTS, FlatPart
 from dnlnet.data.files import composed, on_disk
 from dnlnet.data.images import IMAGE_SUFFIXES
 from dnlnet.data.problems import Problem
@@ -46,7 +46,7 @@ def is_flat(root: Path) -> bool:
     )
 
 
-def open_flat(root: Path, part: Part) -> LabelledVideos:
+def open_flat(root: Path, part: FlatPart) -> LabelledVideos:
     """Open a part of the videos of a folder without splits: `<class>/<video>`."""
     every = _open(root, part.name, sorted(composed(path.name) for path in _folders(root) if _has_videos(path)))
     videos = tuple(entry for entry in every.videos if entry.path in part)
