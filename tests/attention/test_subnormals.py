@@ -50,7 +50,7 @@ def test_sharp_attention_follows_the_definition(form: str, monkeypatch: pytest.M
 
 def test_moderate_logits_need_no_flushing() -> None:
     query, key, _ = sharp_operands()
-    assert blocked._bound_logits(query, key)[2]
-    assert not blocked._bound_logits(query / 64, key)[2]
-    assert blocked._bound_logits(torch.full_like(query, torch.inf), key)[2]
-    assert not blocked._bound_logits(query[:, :0], key)[2]
+    assert blocked.bound_logits(query, key)[2]
+    assert not blocked.bound_logits(query / 64, key)[2]
+    assert blocked.bound_logits(torch.full_like(query, torch.inf), key)[2]
+    assert not blocked.bound_logits(query[:, :0], key)[2]

@@ -2,7 +2,8 @@
 
 A block is a few hundred query rows of one image, or several small images at once, against all their keys. Every
 softmax therefore covers whole rows and needs no running maximum. Half precision is computed in float32, also under
-autocast, which ignores operations that write into a given tensor.
+autocast, which ignores operations that write into a given tensor. Where processors have instructions for bfloat16,
+`dnlnet.attention.half` replaces this module.
 
 Sharp attention has weights too small for a normal number. Processors multiply such subnormal numbers far more slowly:
 one in a hundred doubles the time of a matrix multiply. They are set to zero.
@@ -51,9 +52,9 @@ def attend(
     keys, width = value.shape[1:]
     wide, dtype = _compute_dtype(query), value.dtype
     query, key, value = query.to(wide), key.to(wide), value.to(wide)
-    query, _, sharp = _bound_logits(query, key)
+    query, _, sharp = bound_logits(query, key)
     out = value.new_empty_strided((batch, positions, width), output_strides(positions, width, columns))
-    blocks = _blocks(batch, positions, keys, FORWARD_ROWS)
+    blocks = split_blocks(batch, positions, keys, FORWARD_ROWS, MIN_LOGITS)
     buffer = _buffer(query, keys, (slice(0, batch), slice(0, positions)) if keep else blocks[0])
     for images, rows in blocks:
         q = query[images, rows]
@@ -74,10 +75,10 @@ def attend_backward(
     keys = key.shape[1]
     wide, dtypes = _compute_dtype(query), (query.dtype, key.dtype, value.dtype)
     grad, query, key, value = (operand.to(wide) for operand in (grad, query, key, value))
-    query, shrink, sharp = _bound_logits(query, key)
+    query, shrink, sharp = bound_logits(query, key)
     grads = tuple(torch.empty_like(operand, memory_format=torch.contiguous_format) for operand in (query, key, value))
     grad_query, grad_key, grad_value = grads
-    blocks = _blocks(batch, positions, keys, BACKWARD_ROWS)
+    blocks = split_blocks(batch, positions, keys, BACKWARD_ROWS, MIN_LOGITS)
     kept = softmax.numel() > 0
     buffer = softmax if kept else _buffer(query, keys, blocks[0])
     grad_buffer = _buffer(query, keys, blocks[0])
@@ -106,7 +107,7 @@ def differentiable_backward(grad: Tensor, query: Tensor, key: Tensor, value: Ten
     wide, dtypes = _compute_dtype(query), (query.dtype, key.dtype, value.dtype)
     with torch.autocast(query.device.type, enabled=False):
         grad, query, key, value = (operand.to(wide) for operand in (grad, query, key, value))
-        query, shrink, _ = _bound_logits(query, key)
+        query, shrink, _ = bound_logits(query, key)
         attention = torch.bmm(query, key.mT).softmax(dim=-1)
         products = attention * torch.bmm(grad, value.mT)
         dl = products - attention * products.sum(dim=-1, keepdim=True)
@@ -134,10 +135,13 @@ def _compute_dtype(query: Tensor) -> torch.dtype:
     return torch.promote_types(query.dtype, torch.float32)
 
 
-def _blocks(batch: int, positions: int, keys: int, rows: int) -> list[Block]:
-    """Put several whole images into a block while their rows fit, and otherwise split each image into equal parts."""
+def split_blocks(batch: int, positions: int, keys: int, rows: int, least: int) -> list[Block]:
+    """Split the rows of a batch into blocks of `rows`, or of more where a block would have under `least` logits.
+
+    A block holds several whole images if they fit. Otherwise each image is split into equal parts.
+    """
     most = max(MAX_LOGITS // max(keys, 1), 1)
-    rows = min(max(rows, MIN_LOGITS // max(keys, 1)), most)
+    rows = min(max(rows, least // max(keys, 1)), most)
     if positions <= rows:
         step = rows // max(positions, 1)
         return [(slice(b, min(b + step, batch)), slice(0, positions)) for b in range(0, max(batch, 1), step)]
@@ -153,7 +157,7 @@ def _buffer(query: Tensor, keys: int, block: Block) -> Tensor:
     return buffer
 
 
-def _bound_logits(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None, bool]:
+def bound_logits(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None, bool]:
     """Shrink queries whose logits could overflow; return them, the factors, and whether the attention is sharp.
 
     It is sharp if weights, or their products with gradients, could be subnormal. A weight is at least
@@ -161,6 +165,8 @@ def _bound_logits(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | None, bo
     """
     if query.numel() == 0 or key.numel() == 0:
         return query, None, False
+    if query.device.type != "cpu":  # it would wait for the device to look at the numbers
+        return *_shrink_overflowing(query, key), True
     longest = [torch.linalg.vector_norm(operand.detach(), dim=2).amax().item() for operand in (query, key)]
     largest = longest[0] * longest[1]
     limits = torch.finfo(query.dtype)
@@ -181,7 +187,7 @@ def _shrink_overflowing(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor | No
     largest_key = torch.linalg.vector_norm(key.detach(), ord=inf, dim=(1, 2), keepdim=True)  # (B, 1, 1)
     allowed = torch.finfo(query.dtype).max / 4 / query.shape[2] / largest_key  # for each entry of a query
     over = largest > allowed
-    if not over.any():
+    if query.is_cpu and not over.any():
         return query, None
     divisor, factor = (torch.where(over, size, 1) for size in (largest, allowed))
     return query / divisor * factor, factor / divisor

@@ -1,8 +1,9 @@
 """Softmax attention as the operator ``torch.ops.dnlnet.attend``, with O(N + M) memory, forward and backward.
 
 The operator is opaque to `torch.compile`, `torch.export` and the FLOP counter. Its arithmetic is in
-`dnlnet.attention.blocked`. A small attention is computed by its definition instead, because the calls of the operator
-would take longer than its arithmetic.
+`dnlnet.attention.blocked`, and for bfloat16 on processors with instructions for it in `dnlnet.attention.half`. A
+small attention is computed by its definition instead, because the calls of the operator would take longer than its
+arithmetic.
 
 On CUDA, `attend` calls PyTorch's `scaled_dot_product_attention` wherever one of its fused kernels accepts the shapes.
 This happens outside the operator on purpose: those kernels are operators themselves, with autograd, shapes for
@@ -25,7 +26,7 @@ from torch.backends import cuda
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import register_flop_formula
 
-from dnlnet.attention import blocked
+from dnlnet.attention import blocked, half
 
 # Largest attention (B N M) with second derivatives, which need all of it at once.
 MAX_TWICE = 2**20
@@ -62,7 +63,10 @@ def attend_explicit(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def _weights(query: Tensor, key: Tensor) -> Tensor:
-    return (query @ key.mT).softmax(dim=-1)
+    logits = query @ key.mT
+    if torch.is_grad_enabled():
+        return logits.softmax(dim=-1)
+    return torch.softmax(logits, dim=-1, out=logits)
 
 
 def _attend_blocked(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor:
@@ -77,7 +81,7 @@ def _attend_blocked(query: Tensor, key: Tensor, value: Tensor, columns: bool = F
     if small is not None:
         return small
     keep = torch.is_grad_enabled() and any(operand.requires_grad for operand in operands)
-    keep = keep and _logits(query, key) <= blocked.MAX_LOGITS
+    keep = keep and _logits(query, key) <= blocked.MAX_LOGITS * (2 if half.accepts(*operands) else 1)  # in bytes
     try:
         out = torch.ops.dnlnet.attend(query, key, value, keep, columns)[0]
     except RuntimeError as error:
@@ -107,21 +111,23 @@ def _has_tangent(operands: Sequence[Tensor]) -> bool:
 
 
 def _attend_small(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-    """Return `attend_explicit` for few logits in full precision, or None where the operator is needed.
+    """Return `attend_explicit` for few logits on a CPU, or None where the operator is needed.
 
-    It is needed if weights are subnormal or logits overflow, for tensors without values, and under `torch.func`,
-    whose derivatives are refused at any size.
+    It is needed for half precision that is computed in float32, if weights are subnormal or logits overflow, for
+    tensors without values, and under `torch.func`, whose derivatives are refused at any size.
     """
-    # With more logits than an eighth of a block, the operator's calls take a small part of its time.
-    if not 0 < _logits(query, key) <= min(blocked.MIN_LOGITS // 8, blocked.MAX_LOGITS):
+    in_half = half.accepts(query, key, value)
+    # With more logits than this, the operator's calls take a small part of its time.
+    most = half.MIN_LOGITS if in_half else blocked.MIN_LOGITS // 8
+    if not (query.is_cpu and 0 < _logits(query, key) <= min(most, blocked.MAX_LOGITS)):
         return None
-    if {query.dtype, key.dtype, value.dtype} not in _FULL_PRECISION:
+    if not in_half and {query.dtype, key.dtype, value.dtype} not in _FULL_PRECISION:
         return None
     try:
-        if torch.is_autocast_enabled(query.device.type):
+        if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") != query.dtype:
             return None
         weights = _weights(query, key)
-        smallest = weights.detach().amin().item()  # NaN if a logit overflows
+        smallest = weights.detach().min().item()  # NaN if a logit overflows
     except RuntimeError:  # no values: under `vmap`, of fake tensors and on the meta device
         return None
     moderate = smallest >= torch.finfo(query.dtype).tiny ** blocked.WEIGHT_RANGE
@@ -139,24 +145,32 @@ def _is_transformed(operand: Tensor) -> bool:
 
 def _attend_cuda(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Call PyTorch's fused kernels where one accepts the shapes, on values in parts that suit flash attention."""
-    half = query.dtype in _HALF_PRECISION
-    if half and query.shape[2] <= FLASH_WIDTH < value.shape[2]:
+    in_half = query.dtype in _HALF_PRECISION
+    if in_half and SDPBackend.CUDNN_ATTENTION in _usable_kernels(*_heads(query, key, value)):
+        return _attend_fused(query, key, value, [SDPBackend.CUDNN_ATTENTION])  # takes values of their own width
+    if in_half and query.shape[2] <= FLASH_WIDTH < value.shape[2]:
         parts = [_attend_cuda(query, key, part) for part in value.split(FLASH_WIDTH, dim=2)]
         return torch.cat(parts, dim=2)
-    # Flash attention takes equal widths only, and all kernels multiples of 8; zeros change nothing.
-    equal = max(query.shape[2], value.shape[2]) if half else 0
-    q, k, v = (_pad_width(operand, equal).unsqueeze(1) for operand in (query, key, value))
-    usable = _usable_kernels(q, k, v)
-    if not usable:
-        return _attend_blocked(query, key, value)
+    # Flash attention takes equal widths only; zeros change nothing.
+    equal = max(query.shape[2], value.shape[2]) if in_half else 0
+    usable = _usable_kernels(*_heads(query, key, value, equal))
+    return _attend_fused(query, key, value, usable, equal) if usable else _attend_blocked(query, key, value)
+
+
+def _attend_fused(query: Tensor, key: Tensor, value: Tensor, usable: list[SDPBackend], least: int = 0) -> Tensor:
     with sdpa_kernel(usable):
-        out = F.scaled_dot_product_attention(q, k, v, scale=1.0)
+        out = F.scaled_dot_product_attention(*_heads(query, key, value, least), scale=1.0)
     return out.squeeze(1)[..., : value.shape[2]]
 
 
-def _pad_width(operand: Tensor, least: int) -> Tensor:
-    width = max(operand.shape[2], least)
-    return F.pad(operand, (0, width + -width % 8 - operand.shape[2]))
+def _heads(query: Tensor, key: Tensor, value: Tensor, least: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Add the dimension of heads, and zeros up to multiples of 8, which all kernels need, and to the least width."""
+
+    def padded(operand: Tensor) -> Tensor:
+        width = max(operand.shape[2], least)
+        return F.pad(operand, (0, width + -width % 8 - operand.shape[2])).unsqueeze(1)
+
+    return padded(query), padded(key), padded(value)
 
 
 def _usable_kernels(query: Tensor, key: Tensor, value: Tensor) -> list[SDPBackend]:
@@ -215,6 +229,8 @@ def _output_shapes(
 ) -> tuple[Tensor, Tensor]:
     (batch, positions, _), (keys, width) = query.shape, value.shape[1:]
     out = value.new_empty_strided((batch, positions, width), blocked.output_strides(positions, width, columns))
+    if keep and half.accepts(query, key, value):
+        return out, query.new_empty(batch, positions, half.padded_keys(keys))
     kept = (batch, positions, blocked.padded_keys(keys)) if keep else (0,)
     return out, query.new_empty(kept, dtype=torch.promote_types(query.dtype, torch.float32))
 
@@ -223,6 +239,20 @@ def _gradient_shapes(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, softmax: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     return query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape)
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, keep: bool = False, columns: bool = False
+) -> tuple[Tensor, Tensor]:
+    compute = half.attend if half.accepts(query, key, value) else blocked.attend
+    return compute(query, key, value, keep, columns)
+
+
+def _attend_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, softmax: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    compute = half.attend_backward if half.accepts(query, key, value) else blocked.attend_backward
+    return compute(grad, query, key, value, softmax)
 
 
 # Registered by hand: `torch.library.custom_op` imports the whole compiler at the first call, which takes seconds.
@@ -234,8 +264,8 @@ _library.define(
     "attend_backward(Tensor grad, Tensor query, Tensor key, Tensor value, Tensor softmax) -> (Tensor, Tensor, Tensor)"
 )
 for _device in ("CPU", "CUDA", "CompositeExplicitAutograd"):  # the last is any other device
-    _library.impl("attend", blocked.attend, _device)
-    _library.impl("attend_backward", blocked.attend_backward, _device)
+    _library.impl("attend", _attend, _device)
+    _library.impl("attend_backward", _attend_backward, _device)
 torch.library.register_fake("dnlnet::attend", _output_shapes)
 torch.library.register_fake("dnlnet::attend_backward", _gradient_shapes)
 torch.library.register_autograd("dnlnet::attend", _differentiate, setup_context=_save_for_backward)
