@@ -1,4 +1,4 @@
-"""Attention in bfloat16 on processors with instructions for it. Without them, PyTorch emulates these small products."""
+"""Attention in bfloat16 on processors with instructions for it. On others, PyTorch emulates these small products."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
