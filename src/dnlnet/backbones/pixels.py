@@ -36,7 +36,11 @@ def normalised(images: "Tensor", mean: tuple[float, ...] = MEAN, std: tuple[floa
     import torch
 
     shape = 3, *(1,) * (images.dim() - 2)
-    middle, width = (torch.tensor(values, device=images.device).view(shape) for values in (mean, std))
+    # Filled on the device, because the copy of a new tensor would wait for it.
+    middle, width = (
+        torch.stack([torch.full((), value, device=images.device) for value in values]).view(shape)
+        for values in (mean, std)
+    )
     return images.to(torch.float32, copy=True).sub_(middle).div_(width)
 
 
