@@ -28,7 +28,7 @@ from dnlnet.engine import distributed
 from dnlnet.engine.optim import build_optimizer, freeze, parameter_groups, set_training_mode
 from dnlnet.engine.run import Run
 from dnlnet.engine.task import Task
-from dnlnet.engine.train import training_step
+from dnlnet.engine.train import training_step, verify
 from dnlnet.files import write_json
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 from dnlnet.recipes.context import RunContext
@@ -206,7 +206,7 @@ def _engine_step(
 
     def step() -> None:
         batch = read_batch(samples, settings.schedule.batch // share)
-        training_step(task, run, [batch], recipe.optim.lr, stop=False)
+        verify(run, training_step(task, run, [batch], recipe.optim.lr, stop=False))
 
     return step
 

@@ -1,6 +1,7 @@
 """Two processes compared with one, on one machine, with gloo."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from typer.testing import CliRunner
 from dnlnet.cli.main import app
 from dnlnet.engine.log import read_log
 from warm import begin, torchrun
+
+sys.path.insert(0, str(Path(__file__).parent))
+from toy import fit_as
 
 TRAIN = "from dnlnet.cli.main import main; main()"
 TWO = ["--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
@@ -94,6 +98,18 @@ with process_group() as device:
     counts = json.loads(together.read_text())
     assert counts == json.loads(alone.read_text())
     assert sum(map(sum, counts)) == 64 * 32 * 32
+
+
+@pytest.mark.parametrize("skip", [0, 100])
+def test_two_processes_stop_after_the_same_iteration(skip: int, tmp_path: Path) -> None:
+    processes = [begin(fit_as, rank, tmp_path, skip) for rank in range(2)]
+    for process in processes:
+        process.join()
+    # Both read the request of iteration 12 while iteration 13 runs.
+    assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["13 None", "13 15"]
+    lines = list(read_log(tmp_path / "run"))
+    assert [line["iteration"] for line in lines if line["event"] == "train"] == list(range(1, 14))
+    assert any("skipped" in line for line in lines) == (skip > 0)
 
 
 STOP = """

@@ -1,5 +1,6 @@
 """Task that trains instantly: a line through noisy points, with dropout to use random numbers."""
 
+import signal
 import time
 from collections.abc import Sequence
 from multiprocessing.synchronize import Event
@@ -113,3 +114,17 @@ def fit(
 def fit_slowly(folder: Path, iterations: int, ready: Event) -> None:
     ready.set()
     fit(folder, iterations, progress=Recorder(lambda _: time.sleep(0.02)))
+
+
+def fit_as(rank: int, folder: Path, skip: int) -> None:
+    """Train as one of two processes; the second one is asked to stop after iteration 11."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=2)
+
+    def act(done: int) -> None:
+        if rank == 1 and done == 11:
+            signal.raise_signal(signal.SIGTERM)
+
+    data = Line(broken=3 if skip else None)
+    outcome = fit(folder / "run", 30, data=data, skip_nonfinite=skip, save_every=100, progress=Recorder(act))
+    torch.distributed.destroy_process_group()
+    (folder / str(rank)).write_text(f"{outcome.iteration} {outcome.signal}")

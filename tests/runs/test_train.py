@@ -441,17 +441,17 @@ def test_a_stopped_run_predicts_with_its_last_checkpoint(tmp_path: Path) -> None
         if done == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert train(recipe, None, out, progress=Recorder(stop)).iteration == 5
-    with pytest.warns(UserWarning, match=r"run: .*checkpoint of iteration 5 of 9"):
+    assert train(recipe, None, out, progress=Recorder(stop)).iteration == 6
+    with pytest.warns(UserWarning, match=r"run: .*checkpoint of iteration 6 of 9"):
         model = dnlnet.load(out)
-    weights = load_file(out / "checkpoints" / "000005.safetensors")
+    weights = load_file(out / "checkpoints" / "000006.safetensors")
     network = recipe.build(6)
     network.load_state_dict({key[6:]: value for key, value in weights.items() if key.startswith("model.")})
     image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8)
     expected = recipe.predictor(network.eval(), model.classes).predict(image).scores
     np.testing.assert_allclose(model.predict(image).scores, expected, atol=1e-5)
     model.save_pretrained(tmp_path / "shared")
-    assert dnlnet.load(tmp_path / "shared").file.iteration == 5
+    assert dnlnet.load(tmp_path / "shared").file.iteration == 6
     train(recipe, None, out)
     assert dnlnet.load(out).file.path.name == "best.safetensors"
 

@@ -1,8 +1,8 @@
-"""Loading of batches in worker processes, with errors of one sentence, and transfer to a device."""
+"""Loading of batches in worker processes, with errors of one sentence, and transfer to and from a device."""
 
 import re
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,3 +91,23 @@ def to_device(batch: Any, device: torch.device, *, channels_last: bool = False) 
         return to_channels_last(moved) if channels_last else moved
 
     return map_tensors(move, batch)
+
+
+def to_host(values: Tensor) -> Callable[[], Tensor]:
+    """Start to copy a small tensor to the host, and return a function that waits for the copy and returns it.
+
+    It waits for the work enqueued before this call, not for later work, as reading the tensor itself would.
+
+    >>> to_host(torch.ones(2))()
+    tensor([1., 1.])
+    """
+    if values.device.type == "cpu":
+        return lambda: values
+    copy = torch.empty_like(values, device="cpu", pin_memory=True).copy_(values, non_blocking=True)
+    copied = torch.accelerator.current_stream(values.device).record_event()
+
+    def wait() -> Tensor:
+        copied.synchronize()
+        return copy
+
+    return wait

@@ -100,32 +100,37 @@ class Run:
     def largest_statistic(self) -> Tensor:
         """Return the largest absolute value of the batch norms' statistics, not finite if any of them is not."""
         floating = [buffer for buffer in self._statistics() if buffer.is_floating_point()]
-        return nn.utils.get_total_norm(floating, norm_type=inf).to(self.device)
+        if not floating:
+            return torch.zeros((), device=self.device)
+        return nn.utils.get_total_norm(floating, norm_type=inf)
 
     def _statistics(self) -> list[Tensor]:
         norms = (module for module in self.bare.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm))
         return [buffer for norm in norms for buffer in norm.buffers()]
 
-    def update(self, lr: float) -> bool:
-        """Clip the gradients, step the optimiser, update the moving average, and return True.
+    def clip(self) -> Tensor:
+        """Clip the gradients and return their norm, which is not finite if a gradient is not.
 
-        If the gradient is not finite, the weights stay unchanged and the result is False. With float16, the scaler
-        instead lowers the scale of the loss, and the result is True.
+        With float16 the result is 0: the scaler skips such a step itself, and lowers the scale of the loss.
         """
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         gradients = [p.grad for p in self.bare.parameters() if p.grad is not None]
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.get_total_norm(gradients)
-        if not self.scaler.is_enabled() and not norm.isfinite():
-            return False
         if self.settings.optim.clip is not None:
             nn.utils.clip_grads_with_norm_(self.bare.parameters(), self.settings.optim.clip, norm)
+        return torch.zeros_like(norm) if self.scaler.is_enabled() else norm
+
+    def update(self, lr: float) -> None:
+        """Step the optimiser and update the moving average, after `clip`.
+
+        With float16, PyTorch's scaler waits for the device, to know whether to skip the step.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
         self.scaler.step(self.optimizer)
         self.scaler.update()
         if self.average is not None:
             self.average.update(self.bare)
-        return True
 
     def model_to_save(self) -> nn.Module:
         """Return the model to evaluate and save: the moving average if there is one."""

@@ -4,19 +4,20 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dnlnet.engine import distributed
 from dnlnet.engine.batches import Batches, GroupedBatches
 from dnlnet.engine.checkpoint import Checkpoint, Checkpoints, random_states, restore_random_states
 from dnlnet.engine.evaluate import evaluate
-from dnlnet.engine.loading import explain_worker_death, load_batches, to_device
+from dnlnet.engine.loading import explain_worker_death, load_batches, to_device, to_host
 from dnlnet.engine.log import LOG_FILE, RunLog
 from dnlnet.engine.optim import set_training_mode
 from dnlnet.engine.plan import is_measured, plan_text, speed_text
@@ -51,6 +52,26 @@ class Outcome:
     best: float | None
     signal: int | None
     began: int = 0  # iteration that the run resumed from
+
+
+@dataclass(frozen=True)
+class Step:
+    """Training step that the device may still be computing.
+
+    Args:
+        iteration: Its iteration, counted from 1.
+        lr: Its learning rate.
+        losses: Names of the losses.
+        files: File names of each micro-batch.
+        checks: Function that waits for the step. It returns, for each micro-batch, the losses, the largest batch-norm
+            statistic and the share of processes asked to stop; then, unless it was skipped, the gradient's norm.
+    """
+
+    iteration: int
+    lr: float
+    losses: Sequence[str]
+    files: Sequence[Sequence[str]]
+    checks: Callable[[], Tensor]
 
 
 class NonFiniteError(ValueError):
@@ -134,26 +155,44 @@ def train(
                     checkpoints.save(state, {**(metadata or {}), **about})
             return stopping and (run.unscored or not last)
 
+        shown = ""
+
+        def finish(step: Step | None) -> bool:
+            """Wait for a step, log it, and return whether a process was asked to stop."""
+            nonlocal shown
+            if step is None:
+                return False
+            losses, stopping = verify(run, step)
+            log.write("train", step.iteration, {**(losses or {"skipped": float(run.skipped)}), "lr": step.lr})
+            if not losses:
+                left = settings.skip_nonfinite - run.skipped
+                progress.say(f"iteration {step.iteration}: skipped, not finite; at most {left} more may be")
+            shown = f"{f'loss {sum(losses.values()):.3f}' if losses else 'skipped'}  lr {step.lr:.2g}"
+            return stopping
+
         stopped = run.unscored and conclude(False)
         seconds: deque[float] = deque(maxlen=_ITERATIONS_OF_A_SPEED)
         planned, took = False, 0.0
+        previous: Step | None = None  # read while the device computes the next one
         start_time = perf_counter()
         for number, lr, micro_batches in () if stopped else iterations:
             if number >= reached:
                 run.unfreeze(stages[number].unfrozen)
                 reached = number + 1
-            losses, stopping = training_step(task, run, micro_batches, lr, stop.received is not None)
+            try:
+                step: Step | None = training_step(task, run, micro_batches, lr, stop.received is not None)
+            finally:  # also if this step failed, because damage in the previous one may be the reason
+                stopping = finish(previous)
             run.iteration += 1
-            log.write("train", run.iteration, {**(losses or {"skipped": float(run.skipped)}), "lr": lr})
-            if not losses:
-                left = settings.skip_nonfinite - run.skipped
-                progress.say(f"iteration {run.iteration}: skipped, not finite; at most {left} more may be")
+            every, end = settings.training.evaluate_every, stages[number].start + stages[number].iterations
+            at_once = run.iteration in (began + 1, end)  # the first one too, because its set-up takes time of its own
+            if stopping or at_once or run.iteration % every == 0 or run.iteration % settings.training.save_every == 0:
+                stopping, step = finish(step) or stopping, None
+            previous = step
             seconds.append(perf_counter() - start_time)
             took += seconds[-1]
             speed = settings.schedule.batch * len(seconds) / sum(seconds)
-            loss = f"loss {sum(losses.values()):.3f}" if losses else "skipped"
-            done.advance(note=f"{loss}  lr {lr:.2g}  {speed_text(speed)} {unit}/s")
-            every = settings.training.evaluate_every
+            done.advance(note=f"{shown}  {speed_text(speed)} {unit}/s")
             if not planned and is_measured(run.iteration - began, took):
                 planned = True
                 scored = None if validation is None else min(total, -(-run.iteration // every) * every)
@@ -212,50 +251,76 @@ def _evaluate_run(
     return scores, details
 
 
-def training_step(
-    task: Task, run: Run, micro_batches: Sequence[Any], lr: float, stop: bool
-) -> tuple[dict[str, float], bool]:
-    """Update the weights once.
+def training_step(task: Task, run: Run, micro_batches: Sequence[Any], lr: float, stop: bool) -> Step:
+    """Update the weights once, without waiting for the device. Call `verify` before using them outside training.
 
-    Returns the mean losses over all processes, and True if any process was asked to stop. If a loss, a statistic or
-    the gradient is not finite, weights and statistics stay unchanged and the losses are empty. Raises if this happens
-    more often than `skip_nonfinite` allows.
+    A loss, statistic or gradient that is not finite may damage the weights: `verify` then ends the run, whose
+    checkpoints are intact. With `skip_nonfinite`, weights and statistics instead stay unchanged. The host then waits
+    to decide this after each micro-batch, because AdamW counts its steps on the host.
     """
     settings = run.settings
     set_training_mode(run.model, settings.training.frozen_statistics)
     run.optimizer.zero_grad(set_to_none=True)
     before = run.statistics() if settings.skip_nonfinite else []
-    totals: dict[str, float] = {}
-    stopping = False
-    damage: str | None = None
+    checks: list[Tensor] = []
+    files: list[Sequence[str]] = []
+
+    def must_skip() -> bool:
+        return settings.skip_nonfinite > 0 and not checks[-1].isfinite().all()
+
     for number, batch in enumerate(micro_batches, start=1):
+        files.append(task.names(batch))
         batch = to_device(batch, run.device, channels_last=settings.training.channels_last)
         with run.reducing(number == len(micro_batches)):
             with run.autocast():
                 losses = task.losses(run.model, batch)
-            asked = torch.tensor(float(stop), device=run.device)
+            asked = torch.full((), float(stop), device=run.device)
             values = [*(loss.detach().float() for loss in losses.values()), run.largest_statistic(), asked]
-            *means, statistic, asking = distributed.mean_over_processes(torch.stack(values)).tolist()
-            stopping = stopping or asking > 0
-            found = dict(zip(losses, means, strict=True))
-            totals = {name: totals.get(name, 0.0) + mean / len(micro_batches) for name, mean in found.items()}
-            if not all(map(isfinite, means)):
-                damage = f"the loss is not finite ({found})"
-            elif not isfinite(statistic):
-                damage = "the batch-norm statistics are not finite"
-            if damage is not None:
+            checks.append(distributed.mean_over_processes(torch.stack(values)))
+            if must_skip():
                 break
             run.scaler.scale(torch.stack(list(losses.values())).sum() / len(micro_batches)).backward()
-    if damage is None and run.update(lr):
+    else:
+        checks.append(run.clip().reshape(1))
+    if must_skip():
+        run.restore_statistics(before)
+        run.optimizer.zero_grad(set_to_none=True)
+    else:
+        run.update(lr)
+    return Step(run.iteration + 1, lr, list(losses), files, to_host(torch.cat(checks)))
+
+
+def verify(run: Run, step: Step) -> tuple[dict[str, float], bool]:
+    """Wait for a step. Return its mean losses over all processes, and whether any process was asked to stop.
+
+    The losses are empty if the step was skipped. Raises if a loss, a statistic or the gradient is not finite more
+    often than `skip_nonfinite` allows.
+    """
+    checks = iter(step.checks().tolist())
+    totals: dict[str, float] = {}
+    stopping = False
+    damage: str | None = None
+    for files in step.files:
+        *means, statistic, asked = islice(checks, len(step.losses) + 2)
+        stopping = stopping or asked > 0
+        found = dict(zip(step.losses, means, strict=True))
+        totals = {name: totals.get(name, 0.0) + mean / len(step.files) for name, mean in found.items()}
+        where = ", ".join(files)
+        if not all(map(isfinite, means)):
+            damage = f"the loss is not finite ({found})"
+        elif not isfinite(statistic):
+            damage = "the batch-norm statistics are not finite"
+        if damage is not None:
+            break
+    else:
+        if not all(map(isfinite, checks)):
+            damage = "the gradient is not finite"
+    if damage is None:
         return totals, stopping
     run.skipped += 1
-    if run.skipped > settings.skip_nonfinite:
-        what = f"{damage or 'the gradient is not finite'} on {', '.join(task.names(batch))}"
-        raise _not_finite(
-            run, run.iteration + 1, what, "lower the learning rate, or allow some with --skip-nonfinite"
-        )
-    run.restore_statistics(before)
-    run.optimizer.zero_grad(set_to_none=True)
+    if run.skipped > run.settings.skip_nonfinite:
+        advice = "lower the learning rate, or allow some with --skip-nonfinite"
+        raise _not_finite(run, step.iteration, f"{damage} on {where}", advice)
     return {}, stopping
 
 

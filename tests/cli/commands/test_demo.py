@@ -54,18 +54,18 @@ def test_a_stopped_demo_resumes_with_the_same_command(tmp_path: Path, monkeypatc
         if done == 1:
             os.kill(os.getpid(), signal.SIGINT)
 
-    command = ["demo", "--steps", "3", "--against", "none", "--out", str(tmp_path)]
+    command = ["demo", "--steps", "4", "--against", "none", "--out", str(tmp_path)]
     with monkeypatch.context() as patched:
         patched.setattr("dnlnet.progress.Bars", lambda: Recorder(interrupt, "dnl training"))
         stopped = CliRunner().invoke(app, command)
     assert stopped.exit_code == 128 + signal.SIGINT
-    assert "stopped after iteration 2" in stopped.output
+    assert "stopped after iteration 3" in stopped.output
     # The example images are written before the training, which was stopped.
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "street.png", "explore.html"}
     assert "corner.jpg" in (tmp_path / "explore.html").read_text()
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "dnl: resuming from iteration 2 of 3" in result.output
+    assert "dnl: resuming from iteration 3 of 4" in result.output
     assert json.loads((tmp_path / "scores.json").read_text())["nets"]["dnl"]["seconds"] is None
 
 
