@@ -159,6 +159,31 @@ def test_another_backend_predicts_the_same_and_still_shows_attention(run: Path) 
     assert repr(other.attend(PIXELS, queries=[(3, 5)])) == "AttendResult(scenes-tiny-dnl on image)"
 
 
+def test_bfloat16_predicts_nearly_the_same_and_attention_stays_in_float32(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: True)
+    model, half = dnlnet.load(run), dnlnet.load(run, precision="bfloat16")
+    assert model.runtime_predictor is model.predictor  # nothing changes in float32
+    expected, found = model(PIXELS), half(PIXELS)
+    assert (found.labels == expected.labels).mean() > 0.97
+    assert found.scores.dtype == np.float32
+    assert 0 < np.abs(found.scores - expected.scores).max() < 0.05
+    assert np.array_equal(half.predictor.predict(PIXELS).scores, expected.scores)
+    assert half.network is half.predictor.network  # which shows attention
+
+
+def test_a_precision_without_support_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="'bfloat61'; did you mean 'bfloat16'"):
+        dnlnet.load(run, precision="bfloat61")
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: True)
+    with pytest.raises(ValueError, match="onnxruntime computes in float32"):
+        dnlnet.load(run, backend="onnxruntime", precision="bfloat16")
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: False)
+    with pytest.raises(ValueError, match="this CPU has no bfloat16 instructions, .* use float32"):
+        dnlnet.load(run, precision="bfloat16")
+
+
 def test_an_unknown_backend_is_refused_and_the_known_ones_are_named(run: Path) -> None:
     with pytest.raises(ValueError, match=r"'tensorrt'.*torch, onnxruntime, openvino"):
         dnlnet.load(run, backend="tensorrt")

@@ -138,6 +138,32 @@ def test_another_backend_writes_the_same_images_and_resumes_the_job(run: Path, p
     assert "2 done before" in again.output
 
 
+def test_predictions_in_bfloat16_are_another_job(
+    run: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: True)
+    out, half = tmp_path / "out", ("--precision", "bfloat16")
+    assert "predicting in" not in command("predict", run, photos, "-o", out).output
+    assert "precision" not in json.loads((out / "predict.json").read_text())  # resumes jobs of earlier versions
+    with pytest.raises(ValueError, match="other settings"):
+        CliRunner().invoke(app, ["predict", str(run), str(photos), "-o", str(out), *half], catch_exceptions=False)
+    done = command("predict", run, photos, "-o", out, "--force", *half)
+    assert "predicting in bfloat16" in done.output
+    assert "2 done;" in done.output
+    assert "2 done before" in command("predict", run, photos, "-o", out, *half).output
+
+
+def test_eval_in_bfloat16_says_so(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: True)
+    scores = []
+    for precision in ("float32", "bfloat16"):
+        done = command("eval", run, "--workers", 0, "--json", tmp_path / "s.json", "--precision", precision)
+        assert ("scored in bfloat16" in done.output) == (precision == "bfloat16")
+        scores.append(json.loads((tmp_path / "s.json").read_text()))
+    assert [one.get("precision") for one in scores] == [None, "bfloat16"]
+    assert scores[1]["miou"] == pytest.approx(scores[0]["miou"], abs=0.02)
+
+
 def test_a_broken_image_is_reported_and_the_rest_is_predicted(run: Path, photos: Path, tmp_path: Path) -> None:
     write_image(photos / "cut.png", size=(60, 60))
     truncate(photos / "cut.png")

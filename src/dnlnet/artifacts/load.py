@@ -23,6 +23,7 @@ from dnlnet.artifacts.model_file import (
     write_model_file,
 )
 from dnlnet.artifacts.weights import load_for_inference, load_weights
+from dnlnet.backbones.bfloat16 import require_precision
 from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
 from dnlnet.data.outputs import Outputs
@@ -47,20 +48,36 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         device: Device of the network. Default: a GPU if there is one.
         backend: Runtime of predictions: `torch`, or on the CPU `onnxruntime` or `openvino`, for which the network is
             exported once.
+        precision: Precision of predictions, `float32` or `bfloat16`.
 
     Attributes:
-        predictor: Predictor of the task in PyTorch: `SegmentationModel`, `DetectionModel` or `VideoModel`.
-        runtime_predictor: Predictor that uses the backend. It cannot show attention.
+        predictor: Predictor of the task in PyTorch, in float32: `SegmentationModel`, `DetectionModel` or
+            `VideoModel`.
+        runtime_predictor: Predictor that uses the backend and the precision. It cannot show attention.
     """
 
     _hub_mixin_config = {}  # noqa: RUF012  # replaces the mixin's guess from the arguments of __init__
 
-    def __init__(self, file: ModelFile, device: torch.device | str | None = None, backend: str = "torch") -> None:
-        self.file = file
+    def __init__(
+        self,
+        file: ModelFile,
+        device: torch.device | str | None = None,
+        backend: str = "torch",
+        precision: str = "float32",
+    ) -> None:
+        self.file, self.precision = file, precision
+        device = device or default_device()
         require_backend(backend)
-        network = load_for_inference(file)
-        self.predictor: Any = file.recipe.predictor(network, file.classes, device or default_device())
-        self.runtime_predictor = self.predictor if backend == "torch" else self._in_runtime(backend, network)
+        require_precision(precision, device)
+        if backend != "torch" and precision != "float32":
+            raise ValueError(f"{backend} computes in float32; leave out precision {precision}, or use torch")
+        network, recipe = load_for_inference(file), file.recipe
+        self.predictor: Any = recipe.predictor(network, file.classes, device)
+        self.runtime_predictor = self.predictor
+        if backend != "torch":
+            self.runtime_predictor = self._in_runtime(backend, network)
+        elif precision == "bfloat16":
+            self.runtime_predictor = recipe.predictor(recipe.in_bfloat16(network), file.classes, device)
 
     def _in_runtime(self, runtime: str, network: nn.Module) -> Predictor:
         recipe = self.file.recipe
@@ -178,7 +195,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return super().push_to_hub(repo_id, **{"model_card_kwargs": {"name": repo_id}, **options})
 
 
-def load(model: str | Path | ModelFile, backend: str = "torch") -> TrainedModel:
+def load(model: str | Path | ModelFile, backend: str = "torch", precision: str = "float32") -> TrainedModel:
     """Load a trained model, ready for ``model(image)``.
 
     Batch norms are folded into the convolutions, and memory is channels-last. The network computes the same function
@@ -188,11 +205,13 @@ def load(model: str | Path | ModelFile, backend: str = "torch") -> TrainedModel:
         model: Model file, run folder, or name of a bundled model (`dnlnet models`) or of one on the Hugging Face hub.
         backend: Runtime of predictions: `torch`, or on the CPU `onnxruntime` or `openvino`. Attention always uses
             PyTorch: `model.attend`, or `dnlnet.capture` around `model.predictor.predict`.
+        precision: Precision of predictions: `float32`, or `bfloat16` on processors with instructions for it.
+            Attention is always computed in float32.
 
     >>> load("pets").classes.names
     ('background', 'pet')
     """
-    return TrainedModel(open_model(model), backend=backend)
+    return TrainedModel(open_model(model), backend=backend, precision=precision)
 
 
 def default_device() -> str:

@@ -122,6 +122,16 @@ class DetectionRecipe(Recipe):
             folded.set_submodule(part, fold_batch_norms(network.get_submodule(part), torch.zeros(1, *shape)))
         return folded
 
+    def in_bfloat16(self, network: "nn.Module") -> "nn.Module":
+        """Return a copy whose convolutions and linear layers compute in bfloat16, which is too coarse for boxes."""
+        from dnlnet.backbones.bfloat16 import InBfloat16
+
+        heads = ("box_head", "box_predictor", "mask_head", "mask_predictor")
+        copy = deepcopy(network)
+        for part in ("backbone", "rpn.head", *(f"roi_heads.{head}" for head in heads)):
+            copy.set_submodule(part, InBfloat16(network.get_submodule(part)))
+        return copy
+
     def measured_part(self, network: "nn.Module") -> "nn.Module":
         """Return the backbone with the pyramid, because the heads need proposals."""
         return network.get_submodule("backbone")

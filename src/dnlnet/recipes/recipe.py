@@ -225,6 +225,12 @@ class Recipe(Part):
 
         return fold_batch_norms(network, torch.zeros(1, 3, *(min(length, 64) for length in self.training_size)))
 
+    def in_bfloat16(self, network: "nn.Module") -> "nn.Module":
+        """Return a copy of the network that computes in bfloat16, with inputs and outputs in float32."""
+        from dnlnet.backbones.bfloat16 import InBfloat16
+
+        return InBfloat16(network)
+
     def stored(self) -> dict[str, Any]:
         """Return plain data to store with a run or model, without the scores of the recipe's row.
 

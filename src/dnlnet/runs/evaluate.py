@@ -1,9 +1,11 @@
 """Score a trained model on a data set."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from dnlnet.artifacts.model_file import ModelFile, open_model
 from dnlnet.artifacts.weights import load_for_inference
+from dnlnet.backbones.bfloat16 import require_precision
 from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
@@ -24,6 +26,7 @@ def evaluate(
     flip: bool | None = None,
     workers: int = 0,
     device: str | None = None,
+    precision: str = "float32",
     progress: Progress = BARS,
 ) -> Scores | None:
     """Score a trained model on a data set.
@@ -41,6 +44,7 @@ def evaluate(
         flip: Also feed mirrored images to a segmentation network.
         workers: Number of processes that read data.
         device: Device. Default: a GPU if available.
+        precision: Precision of the network, `float32` or `bfloat16`.
         progress: Progress observer.
     """
     file = open_model(model)
@@ -53,12 +57,18 @@ def evaluate(
         progress.say(f"data: {data} (used for training)")
     samples = open_test_data(file, None if data is None else Path(data), split)
     with distributed.process_group(device) as place:
+        require_precision(precision, place)
         network = load_for_inference(file)
+        if precision == "bfloat16":
+            network = recipe.in_bfloat16(network)
         task = recipe.test_task(file.classes, samples)
         metric = evaluate_task(task, network.to(place), samples, device=place, workers=workers, progress=progress)
         if not distributed.is_main():
             return None
-        return task.summarize(metric, f"{recipe.name} after {file.iteration} iterations")
+        scores = task.summarize(metric, f"{recipe.name} after {file.iteration} iterations")
+        if precision != "float32":
+            scores = replace(scores, content={**scores.content, "precision": precision})
+        return scores
 
 
 def open_test_data(model: ModelFile, data: Path | None, split: str | None = None) -> Samples:

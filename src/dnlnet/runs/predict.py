@@ -59,8 +59,8 @@ def predict(
     """Write the predictions for images or videos into a folder, and return the result for each.
 
     Skips inputs whose results exist unchanged, so an interrupted job resumes. Raises if the folder holds results of
-    another model, unless `force` is set, which predicts everything again. An unreadable input does not stop the
-    others. Under torchrun, the processes share the inputs.
+    another model or precision, unless `force` is set, which predicts everything again. An unreadable input does not
+    stop the others. Under torchrun, the processes share the inputs.
 
     Args:
         model: Loaded model, or anything that `dnlnet.load` accepts.
@@ -81,7 +81,9 @@ def predict(
         raise ValueError(f"{address}: give files and folders, or call the model with the address: model({address!r})")
     paths = [Path(given) for given in inputs]
     results = []
-    for result in write_predictions(outputs, trained.file.path, paths, Path(out), force=force, progress=progress):
+    for result in write_predictions(
+        outputs, trained.file.path, paths, Path(out), precision=trained.precision, force=force, progress=progress
+    ):
         results.append(result)
         if on_result is not None:
             on_result(result)
@@ -94,6 +96,7 @@ def write_predictions(
     inputs: Sequence[Path],
     out: Path,
     *,
+    precision: str = "float32",
     force: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[FileResult]:
@@ -104,11 +107,15 @@ def write_predictions(
         model: Model file, which identifies the job.
         inputs: Images or videos, and folders.
         out: Folder for the results.
+        precision: Precision of the predictions, which identifies the job if it is not float32.
         force: Overwrite existing files.
         progress: Progress observer.
     """
     found = outputs.find(inputs, out)
-    job = Job(out, {"model": checksum(model), **outputs.settings()}, distributed.rank())
+    settings = {"model": checksum(model), **outputs.settings()}
+    if precision != "float32":  # jobs of earlier versions have no precision
+        settings["precision"] = precision
+    job = Job(out, settings, distributed.rank())
     if distributed.is_main():
         job.claim(force)
     distributed.barrier()

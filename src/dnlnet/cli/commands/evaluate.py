@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dnlnet.cli.terminal.options import Device, Json, Model, Workers, given, within
+from dnlnet.cli.terminal.options import Device, Json, Model, Precision, Workers, given, within
 from dnlnet.cli.terminal.outputs import write_result, writes
 from dnlnet.cli.terminal.tables import print_table
 
@@ -33,6 +33,7 @@ def evaluate(
     ] = None,
     workers: Workers = 1,
     device: Device = None,
+    precision: Precision = "float32",
     json: Json = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix into this file (segmentation).")
@@ -71,10 +72,13 @@ def evaluate(
         flip=flip,
         workers=workers,
         device=device,
+        precision=precision,
         progress=Bars(),
     )
     if scores is None:
         return  # the main process prints
+    if precision != "float32":
+        typer.echo(f"scored in {precision}", err=True)
     for table in scores.tables:
         print_table(table.title, table.rows, table.caption)
     for note in scores.notes:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from dnlnet.cli.terminal.inputs import end_with, open_inputs, say
-from dnlnet.cli.terminal.options import MOST, Inputs, Model, within
+from dnlnet.cli.terminal.options import MOST, Inputs, Model, Precision, within
 
 
 def predict(
@@ -32,6 +32,7 @@ def predict(
         Literal["torch", "onnxruntime", "openvino"],
         typer.Option(metavar="NAME", help="Runtime: torch, or onnxruntime or openvino (on the CPU)."),
     ] = "torch",
+    precision: Precision = "float32",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Segment images, detect objects, or classify videos.
@@ -46,6 +47,7 @@ def predict(
 
     The other runtimes run segmentation and video models. They give the same predictions up to rounding, and are
     faster on some processors. Install them with pip install "dnlnet[onnx]", or "dnlnet[onnx,bench]" for OpenVINO.
+    --precision bfloat16 changes the class of some pixels, and is refused on processors that it would slow down.
 
     Example: dnlnet predict pets photos/ cat.jpg -o predicted
     """
@@ -70,8 +72,11 @@ def predict(
         with process_group():
             if backend != "torch" and is_main():
                 say(f"exporting the network for {backend}, which takes some seconds")
+            trained = load(file, backend, precision)
+            if precision != "float32" and is_main():
+                say(f"predicting in {precision}")
             results = write_all(
-                load(file, backend),
+                trained,
                 found.paths,
                 out,
                 submission=submission,
