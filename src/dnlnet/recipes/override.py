@@ -60,6 +60,7 @@ def shorthands(
     batch: int | None = None,
     lr: float | None = None,
     holdout: float | None = None,
+    precision: str | None = None,
 ) -> list[str]:
     """Return settings for `override` that set these values; None keeps a value.
 
@@ -90,6 +91,7 @@ def shorthands(
     settings += [f"schedule.batch={batch}"] if batch is not None else []
     settings += [f"optim.lr={lr}"] if lr is not None else []
     settings += [f"data.holdout={holdout}"] if holdout is not None else []
+    settings += [f"training.precision={precision}"] if precision is not None else []
     return settings
 
 

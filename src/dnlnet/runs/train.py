@@ -66,7 +66,8 @@ def train(
     require_ready(recipe, root, out)
     recipe = with_holdout(recipe, root, progress)
 
-    from dnlnet.engine import distributed  # imports torch, which takes seconds
+    from dnlnet.backbones.bfloat16 import bfloat16_problem  # imports torch, which takes seconds
+    from dnlnet.engine import distributed
     from dnlnet.engine.train import resume_point
     from dnlnet.engine.train import train as run_stages
     from dnlnet.runs.feasible import require_feasible
@@ -74,6 +75,8 @@ def train(
     with distributed.process_group(device) as place:
         watch = progress if distributed.is_main() else SILENT
         with lock_run_folder(out, watch):
+            if recipe.training.precision == "bfloat16" and (problem := bfloat16_problem(place)) is not None:
+                watch.say(problem)
             count = recipe.class_count
             if count is not None:  # before opening the data, which can take long
                 require_feasible(recipe, count, workers, place)

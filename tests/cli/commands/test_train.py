@@ -44,6 +44,7 @@ def test_flags_set_recipe_values() -> None:
     short = override(recipe, shorthands(recipe, weights="none", iterations=92, batch=4, lr=0.5))
     assert short.model.weights is None
     assert (short.schedule.batch, short.optim.lr) == (4, 0.5)
+    assert override(recipe, shorthands(recipe, precision="bfloat16")).training.precision == "bfloat16"
     assert (short.schedule.iterations, short.schedule.warmup, short.schedule.then[0].iterations) == (92, 5, 276)
     steps = find_recipe("coco-r50-dnl-c4")
     assert override(steps, shorthands(steps, iterations=120)).schedule.milestones == (80, 110)

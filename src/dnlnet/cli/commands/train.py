@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -41,6 +41,10 @@ def train(
         within(0, 1, "Share of a folder without splits that is held out for the score. Default: 0.2.", "SHARE"),
     ] = None,
     device: Device = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16"] | None,
+        typer.Option(help="Precision of the forward pass. Default: as in the recipe."),
+    ] = None,
     settings: Settings = None,
     seed: Seed = 0,
     workers: Workers = 1,
@@ -77,7 +81,10 @@ def train(
     if recipe is None and data is None:
         raise ValueError("give a RECIPE (see dnlnet recipes list), or --data DIR to have one chosen")
     base, why = choose_recipe(data) if recipe is None and data is not None else (find_recipe(recipe or ""), None)
-    short = shorthands(base, **given(weights=weights, iterations=iterations, batch=batch, lr=lr, holdout=holdout))
+    short = shorthands(
+        base,
+        **given(weights=weights, iterations=iterations, batch=batch, lr=lr, holdout=holdout, precision=precision),
+    )
     chosen = override(base, [*short, *(settings or [])])
     if why is not None:
         BARS.say(why)
