@@ -12,11 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from dnlnet.backbones.bfloat16 import InBfloat16, require_precision
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.timing import compare_times
 from dnlnet.deployment.runtimes import open_network, require_backend, write_network
 from dnlnet.layout import convert_to_channels_last, to_channels_last
 
+BFLOAT16 = "folded, channels_last, bfloat16"  # `dnlnet predict --precision bfloat16`
 # `dnlnet predict --backend` uses the forms with free sizes.
 FORMS = (
     "eager",
@@ -24,6 +26,7 @@ FORMS = (
     "folded",
     "folded, channels_last",
     "folded, inductor",
+    BFLOAT16,
     "onnxruntime",
     "openvino",
     "onnxruntime, free sizes",
@@ -50,7 +53,9 @@ class FormTime:
 
 
 def require_form(form: str) -> None:
-    """Raise unless the runtime or compiler that the form needs is installed."""
+    """Raise unless the runtime, compiler or instructions that the form needs exist on this machine."""
+    if form == BFLOAT16:
+        require_precision("bfloat16")
     runtime = form.partition(",")[0]
     if runtime in _RUNTIMES:
         require_backend(runtime)
@@ -66,7 +71,7 @@ def available_forms() -> list[str]:
     """
     available = []
     for form in FORMS:
-        with suppress(ModuleNotFoundError):
+        with suppress(ModuleNotFoundError, ValueError):
             require_form(form)
             available.append(form)
     return available
@@ -83,8 +88,10 @@ def equivalent_form(
             write_network(folded, path, image, free=bool(free))
         return partial(open_network(path, runtime, threads), image)
     chosen = deepcopy(folded if form.startswith("folded") else network)
-    if form.endswith("channels_last"):
+    if "channels_last" in form:
         chosen, image = convert_to_channels_last(chosen), to_channels_last(image)
+    if form == BFLOAT16:
+        chosen = InBfloat16(chosen)
     if form.endswith("inductor"):
         chosen = torch.compile(chosen)  # type: ignore[assignment]
     return lambda: first_tensor(chosen(image))

@@ -127,7 +127,7 @@ def predict(
     threads: Threads = 2,
     json: Json = None,
 ) -> None:
-    """Compare forms of one network: memory order, folded batch norms, torch.compile, and other runtimes.
+    """Compare forms of one network: memory order, folded batch norms, torch.compile, bfloat16, and other runtimes.
 
     ONNX Runtime and OpenVINO are compared if they are installed: pip install "dnlnet[onnx,bench]". dnlnet predict
     --backend uses the forms with free sizes; the other graphs are for this size only.
