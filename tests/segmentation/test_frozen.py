@@ -88,6 +88,20 @@ def extractor(weights: Path, stages: tuple[int, ...] = (1, 2, 3)) -> Extractor:
     return Extractor(FrozenSegmentor(backbone, 2, None, stages=stages, width=1), {"backbone": "resnet18"})
 
 
+def test_features_in_bfloat16_have_their_own_key(weights: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = FrozenSegmentor(Backbone("resnet18", 32), 2, None, stages=(1, 2), width=1)
+    full, image = Extractor(network, {}), next((data / "images").rglob("*.png"))
+    assert full.key == Extractor(network, {}, "float32").key
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: True)
+    half = Extractor(network, {}, "bfloat16")
+    assert half.key != full.key
+    for found, expected in zip(half(image, View(1.0)), full(image, View(1.0)), strict=True):
+        assert found.dtype == torch.float16
+        assert 0 < (found - expected).float().norm() < 0.1 * expected.float().norm()
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: False)
+    assert Extractor(network, {}, "bfloat16").key == full.key  # a GPU may train in bfloat16
+
+
 def losses(run: Path) -> list[float]:
     return [event["main"] for event in read_log(run) if event["event"] == "train"]
 

@@ -242,7 +242,7 @@ class SegmentationRecipe(Recipe):
         network = self.first_network(run, len(images.classes))
         assert isinstance(network, FrozenSegmentor)
         settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
-        extractor = run.once("extractor", lambda: Extractor(network, settings))
+        extractor = run.once("extractor", lambda: Extractor(network, settings, self.training.precision))
         if run.cache is None:
             return extractor, network.grid
         folder = run.cache

@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from dnlnet.backbones.bfloat16 import InBfloat16, bfloat16_problem
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.backbones.pixels import normalised
 from dnlnet.data.classes import IGNORE
@@ -59,15 +60,19 @@ class Extractor:
     Args:
         network: Network whose backbone is copied and whose stages are used.
         settings: Backbone settings of the recipe, which identify the features.
+        precision: Precision of training. bfloat16 is also used here, and identifies the features, if the CPU has it.
     """
 
-    def __init__(self, network: FrozenSegmentor, settings: Mapping[str, Any]) -> None:
+    def __init__(self, network: FrozenSegmentor, settings: Mapping[str, Any], precision: str = "float32") -> None:
+        half = precision == "bfloat16" and bfloat16_problem("cpu") is None
+        settings = {**settings, "precision": precision} if half else dict(settings)  # as in earlier versions
         digest = sha256(json.dumps([FORMAT, settings, network.stages], sort_keys=True).encode())
         for name, tensor in network.backbone.state_dict().items():
             digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-        self.key, self.stages, self.settings = digest.hexdigest()[:16], network.stages, dict(settings)
+        self.key, self.stages, self.settings = digest.hexdigest()[:16], network.stages, settings
         backbone: nn.Module = network.backbone.eval()
-        self.backbone = convert_to_channels_last(fold_batch_norms(backbone, torch.zeros(1, 3, 64, 64)))
+        backbone = convert_to_channels_last(fold_batch_norms(backbone, torch.zeros(1, 3, 64, 64)))
+        self.backbone = InBfloat16(backbone) if half else backbone
 
     @torch.inference_mode()
     def __call__(self, image: Path, view: View) -> list[Tensor]:
