@@ -96,6 +96,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
         patched.setenv("HOME", str(folder))
+        patched.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: True)
         yield folder
 
 

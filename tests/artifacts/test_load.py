@@ -180,7 +180,7 @@ def test_a_precision_without_support_is_refused(run: Path, monkeypatch: pytest.M
     with pytest.raises(ValueError, match="onnxruntime computes in float32"):
         dnlnet.load(run, backend="onnxruntime", precision="bfloat16")
     monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: False)
-    with pytest.raises(ValueError, match="this CPU has no bfloat16 instructions, .* use float32"):
+    with pytest.raises(ValueError, match=r"this CPU has no bfloat16 instructions, .* use float32"):
         dnlnet.load(run, precision="bfloat16")
 
 

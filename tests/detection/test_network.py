@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
+from torchvision.ops import box_iou
 
 from dnlnet.attention import NonLocalBlock
 from dnlnet.backbones import Backbone
@@ -217,3 +218,16 @@ def test_masks_below_the_threshold_are_never_resized(monkeypatch: pytest.MonkeyP
     assert 0 < asked[0] < len(sure)
     for name, value in some.items():
         assert torch.equal(value, every[name][sure]), name
+
+
+def test_a_detector_in_bfloat16_finds_the_same_boxes() -> None:
+    torch.manual_seed(0)
+    full = detector("dnl", "resnet18", proposals=20).eval()
+    half = find_recipe("coco-r50-dnl-c4").in_bfloat16(full)
+    image, size = torch.rand(3, 96, 160), (192, 320)
+    (expected,), (found,) = (one.detect([image], [size]) for one in (full, half))
+    assert [value.dtype for value in found.values()] == [value.dtype for value in expected.values()]
+    assert len(expected["boxes"]) > 5
+    best = box_iou(expected["boxes"], found["boxes"]).amax(dim=1)
+    assert best.median() > 0.98
+    assert not torch.equal(found["masks"], expected["masks"])

@@ -64,6 +64,14 @@ def test_a_run_records_everything_needed_to_reproduce_it(tmp_path: Path) -> None
     assert json.loads(metadata["iteration"]) == 3
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_run_says_where_bfloat16_is_slow(fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda: fast)
+    recorder = Recorder()
+    train(override(RECIPE, ["training.precision=bfloat16"]), None, tmp_path / "run", device="cpu", progress=recorder)
+    assert any("no bfloat16 instructions" in text for text in recorder.said) != fast
+
+
 def test_a_trained_model_does_not_inherit_the_score_of_its_recipe(tmp_path: Path) -> None:
     measured = Measured(scores={"val": 58.2}, command="dnlnet train another", machine="a machine")
     paper = PaperRow(table="Table 2", method="DNL", scores={"val": 80.5})
