@@ -33,9 +33,9 @@ class InBfloat16(nn.Module):
 def require_precision(precision: str, device: torch.device | str = "cpu") -> None:
     """Raise if a precision is unknown, or slow on this device.
 
-    >>> require_precision("float64")
+    >>> require_precision("bfloat61")
     Traceback (most recent call last):
-    ValueError: unknown precision 'float64'; known: float32, bfloat16
+    ValueError: unknown precision 'bfloat61'; did you mean 'bfloat16' or 'float32'? known: float32, bfloat16
     """
     if precision not in get_args(Precision):
         raise unknown("precision", precision, get_args(Precision))
