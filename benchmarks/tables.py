@@ -63,12 +63,14 @@ def _block_row(row: Result) -> dict[str, str]:
         "pass": "fwd + bwd" if row["training"] else "fwd",
         **{f"{form} ms": _milliseconds(row[f"{form}_seconds"]) for form in ("fused", "explicit", "sdpa", "flex")},
         "ratio": _ratio(row["time_ratio"]),
+        "of float32": _ratio(row.get("float32_ratio")),
         "control": _ratio(row.get("control_ratio")),
         "of limit": _ratio(row["share_of_limit"]),
         "of single": _ratio(row["share_of_single_limit"]),
         "fused MB": _megabytes(row["fused_bytes"]),
         "explicit MB": _megabytes(row["explicit_bytes"]),
         "of explicit MB": _maybe("{:.3f}".format, row["memory_ratio"]),
+        "float32 MB": _megabytes(row.get("float32_bytes")),
     }
 
 

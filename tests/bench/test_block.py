@@ -30,6 +30,21 @@ def test_rows_hold_measurements_of_both_forms(monkeypatch: pytest.MonkeyPatch) -
         assert row.sdpa_seconds is None
 
 
+def test_forms_in_bfloat16_are_compared_with_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bench.SIZES, "6x7", (6, 7))
+    monkeypatch.setattr(bench, "MULTIPLY", 64)
+    monkeypatch.setattr(bench, "peak_extra_bytes", lambda *_, **asked: (asked["form"], asked["precision"]))
+    row = measure_block("dnl", "6x7", training=True, channels=8, rounds=2, threads=1, precision="bfloat16")
+    assert row.float32_ratio > 0
+    assert [row.fused_bytes, row.float32_bytes] == [("fused", "bfloat16"), ("float32", "bfloat16")]
+    forms = ["fused", "explicit", "float32"]
+    calls = bench.make_calls("dnl", 8, (6, 7), forms, training=False, precision="bfloat16")
+    fused, explicit, exact = (calls[form]() for form in forms)
+    assert not torch.equal(fused, exact)
+    torch.testing.assert_close(fused, explicit, rtol=2**-7, atol=2**-7)
+    torch.testing.assert_close(fused, exact, rtol=2**-6, atol=2**-6)
+
+
 @pytest.mark.parametrize("variant", ["dnl", "gc"])
 def test_a_peer_computes_the_same(variant: str) -> None:
     calls = bench.make_calls(variant, 8, (6, 7), ["fused", "sdpa"], training=False, batch=2)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from dnlnet.attention import VARIANTS, NonLocalBlock
+from dnlnet.backbones.bfloat16 import Precision
 from dnlnet.bench.memory import peak_extra_bytes
 from dnlnet.bench.timing import paired_ratio, time_rounds
 from dnlnet.engine.memory import available_bytes
@@ -29,7 +30,7 @@ SIZES: dict[str, tuple[int, ...]] = {
 }
 MULTIPLY = 2048  # side of the multiplied matrices
 LONGEST_CONTROL = 1.0  # seconds; longer calls are less noisy, and their control takes too long
-Form = Literal["fused", "explicit", "sdpa", "flex"]
+Form = Literal["fused", "explicit", "sdpa", "flex", "float32"]  # the last is the fused form without autocast
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,14 @@ class BlockCost:
     """Time and memory of one variant at one size, forward or in training.
 
     Explicit values are None if the explicit form does not fit in memory. Values of peers are None if they were not
-    requested or cannot run. `limit_seconds` times a series of multiplies that takes as long as the block.
-    `single_limit_seconds` uses the best single multiply, which is short enough to escape disturbances.
+    requested or cannot run, and values in float32 unless another precision was measured. `limit_seconds` times a
+    series of multiplies that takes as long as the block. `single_limit_seconds` uses the best single multiply, which is
+    short enough to escape disturbances.
 
-    `time_ratio` is the median over rounds of the fused time over the explicit time. A share is the time of a limit
-    over the fused time. `control_ratio` compares the explicit form with itself to show the noise of such a ratio; it
-    is None for calls of more than a second.
+    `time_ratio` is the median over rounds of the fused time over the explicit time, and `float32_ratio` that of the
+    fused time over the fused time in float32. A share is the time of a limit over the fused time. `control_ratio`
+    compares the explicit form with itself to show the noise of such a ratio; it is None for calls of more than a
+    second.
     """
 
     size: str
@@ -61,6 +64,9 @@ class BlockCost:
     control_ratio: float | None
     fused_bytes: int | None
     explicit_bytes: int | None
+    float32_seconds: float | None = None
+    float32_ratio: float | None = None
+    float32_bytes: int | None = None
 
     @property
     def memory_ratio(self) -> float | None:
@@ -78,6 +84,7 @@ def make_calls(
     batch: int = 1,
     device: str = "cpu",
     temperature: float = 1.0,
+    precision: Precision = "float32",
 ) -> dict[Form, Callable[[], torch.Tensor]]:
     """Return calls that run forms of one block on the same tensors, whose addresses affect times by several per cent.
 
@@ -89,22 +96,26 @@ def make_calls(
     x = torch.randn(batch, channels, *size, device=device, requires_grad=training)
     upstream = torch.randn_like(x) if training else None
 
-    def step(forward: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    def run(form: Form) -> torch.Tensor:
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bfloat16" and form != "float32"):
+            return forwards[form](x)
+
+    def step(form: Form) -> torch.Tensor:
         x.grad = None
         block.zero_grad()
-        out = forward(x)
+        out = run(form)
         out.backward(upstream)
         return out
 
     forwards = {form: _forward_of(block, form) for form in forms}
     if training:
-        return {form: partial(step, forward) for form, forward in forwards.items()}
-    return {form: torch.no_grad()(partial(forward, x)) for form, forward in forwards.items()}
+        return {form: partial(step, form) for form in forms}
+    return {form: torch.no_grad()(partial(run, form)) for form in forms}
 
 
 def _forward_of(block: NonLocalBlock, form: Form) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return the block's forward pass in one of its own forms, or with the attention of a peer."""
-    if form == "fused":
+    if form in ("fused", "float32"):
         return block.forward
     if form == "explicit":
         return block.forward_explicit
@@ -138,16 +149,19 @@ def measure_block(
     peers: bool = False,
     memory: bool = True,
     temperature: float = 1.0,
+    precision: Precision = "float32",
 ) -> BlockCost:
     """Measure all forms of the block and plain matrix multiplies in interleaved rounds.
 
     Times are the best over rounds, and ratios are medians over rounds. Memory is measured on the CPU only, in two
     separate processes. A small temperature makes attention as sharp as after training, because logits of untrained
-    weights differ by a few units only.
+    weights differ by a few units only. In bfloat16, all forms run under autocast, and the limit is of its multiplies.
     """
     torch.set_num_threads(threads)
     shape = SIZES[size]
     forms: list[Form] = ["fused"]
+    if precision != "float32":
+        forms.append("float32")
     if _explicit_fits(variant, shape, batch):
         forms.append("explicit")
         if peers:
@@ -155,7 +169,15 @@ def measure_block(
     if peers and not training:
         forms.append("flex")  # has no backward pass on a CPU
     calls = make_calls(
-        variant, channels, shape, forms, training=training, batch=batch, device=device, temperature=temperature
+        variant,
+        channels,
+        shape,
+        forms,
+        training=training,
+        batch=batch,
+        device=device,
+        temperature=temperature,
+        precision=precision,
     )
     with FlopCounterMode(display=False) as counter:
         calls["fused"]()
@@ -164,8 +186,8 @@ def measure_block(
     count = max(1, round(flops / multiply))
     timed: dict[str, Callable[[], torch.Tensor]] = {
         **{form: _synchronised(call, device) for form, call in calls.items()},
-        "stretch": _synchronised(_multiply_call(count, device), device),
-        "single": _synchronised(_multiply_call(1, device), device),
+        "stretch": _synchronised(_multiply_call(count, device, precision), device),
+        "single": _synchronised(_multiply_call(1, device, precision), device),
     }
     first = {form: _seconds(timed[form]) for form in forms[1:]}  # compiles and loads libraries
     if first.get("explicit", inf) < LONGEST_CONTROL:
@@ -175,13 +197,22 @@ def measure_block(
 
     limit, single = flops / (count * multiply), flops / multiply  # ratio of the block's operations to those timed
 
-    def ratio(form: str) -> float | None:
-        return paired_ratio(times[form], times["explicit"]) if form in times and "explicit" in times else None
+    def ratio(form: str, other: str = "explicit") -> float | None:
+        return paired_ratio(times[form], times[other]) if form in times and other in times else None
 
     def peak(form: Form) -> int | None:
         if form not in forms or device != "cpu" or not memory:
             return None
-        return peak_extra_bytes(variant, channels, shape, form=form, training=training, batch=batch, threads=threads)
+        return peak_extra_bytes(
+            variant,
+            channels,
+            shape,
+            form=form,
+            training=training,
+            batch=batch,
+            threads=threads,
+            precision=precision,
+        )
 
     return BlockCost(
         size=size,
@@ -200,6 +231,9 @@ def measure_block(
         control_ratio=ratio("control"),
         fused_bytes=peak("fused"),
         explicit_bytes=peak("explicit"),
+        float32_seconds=best.get("float32"),
+        float32_ratio=ratio("fused", "float32"),
+        float32_bytes=peak("float32"),
     )
 
 
@@ -222,9 +256,10 @@ def _synchronised(call: Callable[[], torch.Tensor], device: str) -> Callable[[],
     return waiting
 
 
-def _multiply_call(count: int, device: str) -> Callable[[], torch.Tensor]:
+def _multiply_call(count: int, device: str, precision: Precision) -> Callable[[], torch.Tensor]:
     """Return a call that multiplies two large matrices `count` times."""
-    left, right, out = (torch.randn(MULTIPLY, MULTIPLY, device=device) for _ in range(3))
+    dtype = getattr(torch, precision)
+    left, right, out = (torch.randn(MULTIPLY, MULTIPLY, device=device, dtype=dtype) for _ in range(3))
 
     def multiply() -> torch.Tensor:
         for _ in range(count):
@@ -242,12 +277,12 @@ def _explicit_fits(variant: str, size: Sequence[int], batch: int = 1) -> bool:
     return available is None or 3.5 * 4 * batch * torch.Size(size).numel() ** 2 < available
 
 
-def describe_machine(threads: int) -> str:
-    """Return the processor, the number of threads and the version of PyTorch, for the caption of a table."""
+def describe_machine(threads: int, precision: str = "float32") -> str:
+    """Return processor, number of threads, version of PyTorch and precision, for the caption of a table."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
         model = names[0] if names else model
     counted = f"{threads} thread{'' if threads == 1 else 's'}"
-    return f"{model}, {counted}, torch {torch.__version__}, float32"
+    return f"{model}, {counted}, torch {torch.__version__}, {precision}"

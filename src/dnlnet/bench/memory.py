@@ -20,6 +20,7 @@ def peak_extra_bytes(
     training: bool,
     batch: int = 1,
     threads: int,
+    precision: str = "float32",
 ) -> int | None:
     """Return the bytes that one call of a block needs beyond its input and weights, or None if not measurable.
 
@@ -34,6 +35,7 @@ def peak_extra_bytes(
         "training": training,
         "batch": batch,
         "threads": threads,
+        "precision": precision,
     }
     return measure_in_child(["-m", "dnlnet.bench.memory"], task)
 

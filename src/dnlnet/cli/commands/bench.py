@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -34,6 +34,10 @@ def block(
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Device: cpu, cuda, mps or xpu.")] = "cpu",
     peers: Annotated[bool, typer.Option(help="Also time PyTorch's attention inside the block.")] = False,
     temperature: Annotated[float, within(1e-6, 1e6, "Divisor of the logits; 0.02 makes attention sharp.")] = 1.0,
+    precision: Annotated[
+        Literal["float32", "bfloat16"],
+        typer.Option(help="Precision. bfloat16 is that of autocast, and is also compared with float32."),
+    ] = "float32",
     memory: Annotated[bool, typer.Option(help="Also measure memory, which takes seconds per row.")] = True,
     json: Json = None,
 ) -> None:
@@ -46,6 +50,7 @@ def block(
     Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97 --batch 1,8 --peers
     """
     from dnlnet.attention import VARIANTS
+    from dnlnet.backbones.bfloat16 import require_precision
     from dnlnet.bench.block import SIZES, describe_machine, measure_block
     from dnlnet.bench.timing import find_device
     from dnlnet.engine.memory import require_memory
@@ -55,10 +60,11 @@ def block(
     chosen_variants = choose("variant", variants, VARIANTS)
     chosen_sizes = choose("size", sizes, SIZES)
     batches, chosen_device = parse_counts("--batch", batch), find_device(device)
+    require_precision(precision, chosen_device)
     for name in chosen_sizes:  # input, output, embeddings, weights, and their gradients
         values = 2 * (3 * max(batches) * channels * prod(SIZES[name]) + 2 * channels**2)
         require_memory(4 * values, f"a block of {channels} channels on {name}", "lower --channels or choose --sizes")
-    machine = describe_machine(threads)
+    machine = describe_machine(threads, precision)
     about: dict[str, object] = {"machine": machine, "device": device, "channels": channels}
     about |= {"rounds": rounds, "temperature": temperature}
     rows: list[BlockCost] = []
@@ -77,6 +83,7 @@ def block(
                 peers=peers,
                 memory=memory,
                 temperature=temperature,
+                precision=precision,
             )
             rows.append(row)
             if json is not None:  # after every row, because the whole table takes long
@@ -198,7 +205,10 @@ def _times(row: "BlockCost", *, peers: bool) -> dict[str, str]:
     if peers:
         seconds |= {"sdpa": row.sdpa_seconds, "flex": row.flex_seconds}
     times = {name: _milliseconds(value) for name, value in seconds.items()}
-    return _about(row) | times | {"ratio": number(row.time_ratio, ".2f")}
+    ratios = {"ratio": number(row.time_ratio, ".2f")}
+    if row.float32_ratio is not None:
+        ratios["of float32"] = number(row.float32_ratio, ".2f")
+    return _about(row) | times | ratios
 
 
 def _limit_and_memory(row: "BlockCost", *, memory: bool) -> dict[str, str]:
