@@ -243,7 +243,7 @@ def test_sampled_keys_are_distinct_and_spread_over_the_map() -> None:
     """With steps of a fixed length, a map of that width would give one column."""
     for width in (16, 32, 33, 64, 97):
         key = torch.arange(width * width, dtype=torch.float64).view(1, -1, 1)
-        sample = half._extend(key)[1].flatten()
+        sample = half.sample_keys(key).flatten()
         assert len(sample) == max(64, width * width // 32)
         assert len(sample.unique()) > 0.9 * len(sample)
         columns = sample.remainder(width).div(width / 8).floor()  # eighths of the map

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dnlnet.backbones import Backbone, SlowOnly
-from dnlnet.backbones.bfloat16 import InBfloat16, bfloat16_problem, require_precision
+from dnlnet.backbones.bfloat16 import InBfloat16, bfloat16_problem, choose_precision
 from dnlnet.backbones.fold import first_tensor
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.network import Segmentor, SegmentorOutput
@@ -46,10 +46,10 @@ def test_bfloat16_is_refused_where_it_is_slow(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr("dnlnet.backbones.bfloat16.has_bfloat16", lambda fast=fast: fast)
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, fast=fast: fast)
         for device, name in (("cpu", "CPU"), ("cuda:1", "GPU")):
-            require_precision("float32", device)
+            choose_precision("float32", device)
             if fast:
-                require_precision("bfloat16", device)
+                choose_precision("bfloat16", device)
                 continue
             with pytest.raises(ValueError, match=f"this {name} has no bfloat16 instructions, .* use float32"):
-                require_precision("bfloat16", device)
+                choose_precision("bfloat16", device)
     assert bfloat16_problem("mps") is None

@@ -23,7 +23,7 @@ from dnlnet.artifacts.model_file import (
     write_model_file,
 )
 from dnlnet.artifacts.weights import load_for_inference, load_weights
-from dnlnet.backbones.bfloat16 import require_precision
+from dnlnet.backbones.bfloat16 import choose_precision
 from dnlnet.data.classes import Classes
 from dnlnet.data.downloads import is_url
 from dnlnet.data.outputs import Outputs
@@ -48,7 +48,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         device: Device of the network. Default: a GPU if there is one.
         backend: Runtime of predictions: `torch`, or on the CPU `onnxruntime` or `openvino`, for which the network is
             exported once.
-        precision: Precision of predictions, `float32` or `bfloat16`.
+        precision: Precision of predictions: `float32` or `bfloat16`; `auto` is float32.
 
     Attributes:
         predictor: Predictor of the task in PyTorch, in float32: `SegmentationModel`, `DetectionModel` or
@@ -63,12 +63,12 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         file: ModelFile,
         device: torch.device | str | None = None,
         backend: str = "torch",
-        precision: str = "float32",
+        precision: str = "auto",
     ) -> None:
-        self.file, self.precision = file, precision
+        self.file = file
         device = device or default_device()
         require_backend(backend)
-        require_precision(precision, device)
+        self.precision = precision = choose_precision(precision, device)
         if backend != "torch" and precision != "float32":
             raise ValueError(f"{backend} computes in float32; leave out precision {precision}, or use torch")
         network, recipe = load_for_inference(file), file.recipe
@@ -195,7 +195,7 @@ class TrainedModel(ModelHubMixin, library_name="dnlnet"):
         return super().push_to_hub(repo_id, **{"model_card_kwargs": {"name": repo_id}, **options})
 
 
-def load(model: str | Path | ModelFile, backend: str = "torch", precision: str = "float32") -> TrainedModel:
+def load(model: str | Path | ModelFile, backend: str = "torch", precision: str = "auto") -> TrainedModel:
     """Load a trained model, ready for ``model(image)``.
 
     Batch norms are folded into the convolutions, and memory is channels-last. The network computes the same function
@@ -205,8 +205,8 @@ def load(model: str | Path | ModelFile, backend: str = "torch", precision: str =
         model: Model file, run folder, or name of a bundled model (`dnlnet models`) or of one on the Hugging Face hub.
         backend: Runtime of predictions: `torch`, or on the CPU `onnxruntime` or `openvino`. Attention always uses
             PyTorch: `model.attend`, or `dnlnet.capture` around `model.predictor.predict`.
-        precision: Precision of predictions: `float32`, or `bfloat16` on processors with instructions for it.
-            Attention is always computed in float32.
+        precision: Precision of predictions: `float32`, or `bfloat16` on processors with instructions for it; `auto`
+            is float32. Attention is always computed in float32.
 
     >>> load("pets").classes.names
     ('background', 'pet')

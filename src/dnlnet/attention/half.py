@@ -60,7 +60,7 @@ def attend(
     batch, positions, _ = query.shape
     keys, width = value.shape[1:]
     query, _, _ = blocked.bound_logits(query, key)
-    extended, sample = _extend(key)
+    extended, sample = _extend(key), sample_keys(key)
     value = _fill_up(value)
     out = value.new_empty_strided((batch, positions, width), blocked.output_strides(positions, width, columns))
     blocks = blocked.split_blocks(batch, positions, keys, FORWARD_ROWS, MIN_LOGITS)
@@ -83,7 +83,7 @@ def attend_backward(
     batch, positions, _ = query.shape
     keys = key.shape[1]
     query, shrink, _ = blocked.bound_logits(query, key)
-    extended, sample = _extend(key)
+    extended, sample = _extend(key), sample_keys(key)
     key, value = _fill_up(key), _fill_up(value)
     blocks = blocked.split_blocks(batch, positions, keys, BACKWARD_ROWS, MIN_LOGITS)
     split = blocks[0][1].stop < positions  # each image into several blocks
@@ -128,19 +128,22 @@ def _fill_up(operand: Tensor) -> Tensor:
     return F.pad(operand, (0, 0, 0, padded_keys(keys) - keys))
 
 
-def _extend(key: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the keys [k_j, 1, 0] and [0, 0, -1e30], (B, M, D + 2), and a sample of k_j, (B, S, D).
-
-    The sample is at multiples of the golden ratio, which are spread evenly over a map of any width.
-    """
+def _extend(key: Tensor) -> Tensor:
+    """Return the keys [k_j, 1, 0] and [0, 0, -1e30], (B, M, D + 2)."""
     batch, keys, width = key.shape
     extended = key.new_zeros(batch, padded_keys(keys), width + 2)
     extended[:, :keys, :width] = key
     extended[:, :keys, width] = 1
     extended[:, keys:, width + 1] = MASKED
+    return extended
+
+
+def sample_keys(key: Tensor) -> Tensor:
+    """Return a few keys, (B, S, D), at multiples of the golden ratio, which are spread over a map of any width."""
+    keys = key.shape[1]
     count = min(keys, max(MIN_SAMPLE, keys // SAMPLING))
     shares = torch.arange(count, dtype=torch.float64).mul_(GOLDEN_RATIO).frac_()
-    return extended, key[:, shares.mul_(keys).long()]
+    return key[:, shares.mul_(keys).long()]
 
 
 def _softmax_rows(query: Tensor, extended: Tensor, sample: Tensor, out: Tensor) -> None:

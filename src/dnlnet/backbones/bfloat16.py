@@ -10,7 +10,7 @@ from dnlnet.attention.half import has_bfloat16
 from dnlnet.errors import unknown
 from dnlnet.layout import map_tensors
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class InBfloat16(nn.Module):
@@ -30,17 +30,22 @@ class InBfloat16(nn.Module):
         return map_tensors(lambda x: x.float(), outputs)
 
 
-def require_precision(precision: str, device: torch.device | str = "cpu") -> None:
-    """Raise if a precision is unknown, or slow on this device.
+def choose_precision(precision: str, device: torch.device | str = "cpu") -> str:
+    """Return the precision to compute in. Raises if it is unknown, or slow on this device.
 
-    >>> require_precision("bfloat61")
+    `auto` is float32 everywhere. In bfloat16, the mIoU of a bundled model changes by 0.002, for little gain.
+
+    >>> choose_precision("auto")
+    'float32'
+    >>> choose_precision("bfloat61")
     Traceback (most recent call last):
-    ValueError: unknown precision 'bfloat61'; did you mean 'bfloat16' or 'float32'? known: float32, bfloat16
+    ValueError: unknown precision 'bfloat61'; did you mean 'bfloat16' or 'float32'? known: auto, float32, bfloat16
     """
     if precision not in get_args(Precision):
         raise unknown("precision", precision, get_args(Precision))
     if precision == "bfloat16" and (problem := bfloat16_problem(device)) is not None:
         raise ValueError(f"{problem}; use float32")
+    return "float32" if precision == "auto" else precision
 
 
 def bfloat16_problem(device: torch.device | str) -> str | None:

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from dnlnet.attention import VARIANTS, NonLocalBlock
-from dnlnet.backbones.bfloat16 import Precision
 from dnlnet.bench.memory import peak_extra_bytes
 from dnlnet.bench.timing import paired_ratio, time_rounds
 from dnlnet.engine.memory import available_bytes
@@ -39,8 +38,8 @@ class BlockCost:
 
     Explicit values are None if the explicit form does not fit in memory. Values of peers are None if they were not
     requested or cannot run, and values in float32 unless another precision was measured. `limit_seconds` times a
-    series of multiplies that takes as long as the block. `single_limit_seconds` uses the best single multiply, which is
-    short enough to escape disturbances.
+    series of multiplies that takes as long as the block. `single_limit_seconds` uses the best single multiply, which
+    is short enough to escape disturbances.
 
     `time_ratio` is the median over rounds of the fused time over the explicit time, and `float32_ratio` that of the
     fused time over the fused time in float32. A share is the time of a limit over the fused time. `control_ratio`
@@ -84,7 +83,7 @@ def make_calls(
     batch: int = 1,
     device: str = "cpu",
     temperature: float = 1.0,
-    precision: Precision = "float32",
+    precision: str = "float32",
 ) -> dict[Form, Callable[[], torch.Tensor]]:
     """Return calls that run forms of one block on the same tensors, whose addresses affect times by several per cent.
 
@@ -149,7 +148,7 @@ def measure_block(
     peers: bool = False,
     memory: bool = True,
     temperature: float = 1.0,
-    precision: Precision = "float32",
+    precision: str = "float32",
 ) -> BlockCost:
     """Measure all forms of the block and plain matrix multiplies in interleaved rounds.
 
@@ -256,7 +255,7 @@ def _synchronised(call: Callable[[], torch.Tensor], device: str) -> Callable[[],
     return waiting
 
 
-def _multiply_call(count: int, device: str, precision: Precision) -> Callable[[], torch.Tensor]:
+def _multiply_call(count: int, device: str, precision: str) -> Callable[[], torch.Tensor]:
     """Return a call that multiplies two large matrices `count` times."""
     dtype = getattr(torch, precision)
     left, right, out = (torch.randn(MULTIPLY, MULTIPLY, device=device, dtype=dtype) for _ in range(3))

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from dnlnet.backbones.bfloat16 import InBfloat16, require_precision
+from dnlnet.backbones.bfloat16 import InBfloat16, choose_precision
 from dnlnet.backbones.fold import first_tensor, fold_batch_norms
 from dnlnet.bench.timing import compare_times
 from dnlnet.deployment.runtimes import open_network, require_backend, write_network
@@ -55,7 +55,7 @@ class FormTime:
 def require_form(form: str) -> None:
     """Raise unless the runtime, compiler or instructions that the form needs exist on this machine."""
     if form == BFLOAT16:
-        require_precision("bfloat16")
+        choose_precision("bfloat16")
     runtime = form.partition(",")[0]
     if runtime in _RUNTIMES:
         require_backend(runtime)

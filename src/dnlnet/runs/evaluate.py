@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dnlnet.artifacts.model_file import ModelFile, open_model
 from dnlnet.artifacts.weights import load_for_inference
-from dnlnet.backbones.bfloat16 import require_precision
+from dnlnet.backbones.bfloat16 import choose_precision
 from dnlnet.data.catalog import Samples
 from dnlnet.engine import distributed
 from dnlnet.engine.evaluate import evaluate as evaluate_task
@@ -26,7 +26,7 @@ def evaluate(
     flip: bool | None = None,
     workers: int = 0,
     device: str | None = None,
-    precision: str = "float32",
+    precision: str = "auto",
     progress: Progress = BARS,
 ) -> Scores | None:
     """Score a trained model on a data set.
@@ -44,7 +44,7 @@ def evaluate(
         flip: Also feed mirrored images to a segmentation network.
         workers: Number of processes that read data.
         device: Device. Default: a GPU if available.
-        precision: Precision of the network, `float32` or `bfloat16`.
+        precision: Precision of the network: `float32` or `bfloat16`; `auto` is float32.
         progress: Progress observer.
     """
     file = open_model(model)
@@ -57,7 +57,7 @@ def evaluate(
         progress.say(f"data: {data} (used for training)")
     samples = open_test_data(file, None if data is None else Path(data), split)
     with distributed.process_group(device) as place:
-        require_precision(precision, place)
+        precision = choose_precision(precision, place)
         network = load_for_inference(file)
         if precision == "bfloat16":
             network = recipe.in_bfloat16(network)

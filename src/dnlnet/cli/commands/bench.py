@@ -50,7 +50,7 @@ def block(
     Example: dnlnet bench block --variants nl,dnl --sizes 65x65,97x97 --batch 1,8 --peers
     """
     from dnlnet.attention import VARIANTS
-    from dnlnet.backbones.bfloat16 import require_precision
+    from dnlnet.backbones.bfloat16 import choose_precision
     from dnlnet.bench.block import SIZES, describe_machine, measure_block
     from dnlnet.bench.timing import find_device
     from dnlnet.engine.memory import require_memory
@@ -60,7 +60,7 @@ def block(
     chosen_variants = choose("variant", variants, VARIANTS)
     chosen_sizes = choose("size", sizes, SIZES)
     batches, chosen_device = parse_counts("--batch", batch), find_device(device)
-    require_precision(precision, chosen_device)
+    choose_precision(precision, chosen_device)
     for name in chosen_sizes:  # input, output, embeddings, weights, and their gradients
         values = 2 * (3 * max(batches) * channels * prod(SIZES[name]) + 2 * channels**2)
         require_memory(4 * values, f"a block of {channels} channels on {name}", "lower --channels or choose --sizes")

@@ -33,7 +33,7 @@ def evaluate(
     ] = None,
     workers: Workers = 1,
     device: Device = None,
-    precision: Precision = "float32",
+    precision: Precision = "auto",
     json: Json = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="PNG", help="Draw the confusion matrix into this file (segmentation).")
@@ -77,8 +77,8 @@ def evaluate(
     )
     if scores is None:
         return  # the main process prints
-    if precision != "float32":
-        typer.echo(f"scored in {precision}", err=True)
+    if precision == "bfloat16":
+        typer.echo("scored in bfloat16", err=True)
     for table in scores.tables:
         print_table(table.title, table.rows, table.caption)
     for note in scores.notes:

@@ -32,7 +32,7 @@ def predict(
         Literal["torch", "onnxruntime", "openvino"],
         typer.Option(metavar="NAME", help="Runtime: torch, or onnxruntime or openvino (on the CPU)."),
     ] = "torch",
-    precision: Precision = "float32",
+    precision: Precision = "auto",
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Segment images, detect objects, or classify videos.
@@ -73,8 +73,8 @@ def predict(
             if backend != "torch" and is_main():
                 say(f"exporting the network for {backend}, which takes some seconds")
             trained = load(file, backend, precision)
-            if precision != "float32" and is_main():
-                say(f"predicting in {precision}")
+            if trained.precision != "float32" and is_main():
+                say(f"predicting in {trained.precision}")
             results = write_all(
                 trained,
                 found.paths,

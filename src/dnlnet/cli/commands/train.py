@@ -42,9 +42,9 @@ def train(
     ] = None,
     device: Device = None,
     precision: Annotated[
-        Literal["float32", "bfloat16"] | None,
-        typer.Option(help="Precision of the forward pass. Default: as in the recipe."),
-    ] = None,
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="Precision of the forward pass; auto is that of the recipe."),
+    ] = "auto",
     settings: Settings = None,
     seed: Seed = 0,
     workers: Workers = 1,
@@ -83,7 +83,8 @@ def train(
     base, why = choose_recipe(data) if recipe is None and data is not None else (find_recipe(recipe or ""), None)
     short = shorthands(
         base,
-        **given(weights=weights, iterations=iterations, batch=batch, lr=lr, holdout=holdout, precision=precision),
+        **given(weights=weights, iterations=iterations, batch=batch, lr=lr, holdout=holdout),
+        precision=None if precision == "auto" else precision,
     )
     chosen = override(base, [*short, *(settings or [])])
     if why is not None:

@@ -83,8 +83,8 @@ Device = Annotated[
     str | None, typer.Option(metavar="cpu|cuda:1", help="Device to compute on. Default: a GPU if there is one.")
 ]
 Precision = Annotated[
-    Literal["float32", "bfloat16"],
-    typer.Option(help="Precision of the network. bfloat16 is faster on processors with instructions for it."),
+    Literal["auto", "float32", "bfloat16"],
+    typer.Option(help="Precision. bfloat16 is faster on processors with instructions for it; auto is float32."),
 ]
 FirstImages = Annotated[int | None, within(1, MOST, "Use only the first N images.")]
 BoundaryWidth = Annotated[int, within(1, 64, "Count pixels nearer than this to a contour as boundary.", "PIXELS")]
