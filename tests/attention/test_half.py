@@ -12,6 +12,7 @@ from torch import Tensor
 from cost import LargestTensor
 from dnlnet import VARIANTS, NonLocalBlock
 from dnlnet.attention import blocked, half
+from dnlnet.attention.half import has_bfloat16 as cached_has_bfloat16
 from dnlnet.attention.operator import attend, attend_explicit
 
 Results = tuple[Tensor, ...]
@@ -201,7 +202,7 @@ def test_float16_and_mixed_types_are_computed_in_float32(computed_in_half: list[
 
 
 def test_instructions_are_those_that_pytorch_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # the fixture
+    has_bfloat16 = cached_has_bfloat16.__wrapped__
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
     for capabilities, expected in (
         ({"avx512_bf16": True, "amx_bf16": False}, True),
@@ -209,12 +210,12 @@ def test_instructions_are_those_that_pytorch_reports(monkeypatch: pytest.MonkeyP
         ({"avx512_f": True, "avx512_bf16": False}, False),
     ):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda found=capabilities: found, raising=False)
-        assert half.has_bfloat16() == expected
+        assert has_bfloat16() == expected
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True}, raising=False)
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
-    assert not half.has_bfloat16()
+    assert not has_bfloat16()
     monkeypatch.delattr(torch.cpu, "get_capabilities")
-    assert not half.has_bfloat16()
+    assert not has_bfloat16()
 
 
 def test_pytorchs_own_checks_of_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
+from dnlnet import NonLocalBlock
 from dnlnet.attention import blocked, operator
 from dnlnet.attention.operator import attend, attend_explicit
+from waiting import META, counted
 
 FLASH, EFFICIENT = SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION
 NAMES = {
@@ -182,3 +184,44 @@ def test_no_private_name_of_pytorch_is_used() -> None:
     private = re.compile(r"\b(?:torch|forward_ad|nn|F)\b(?:\.\w+)*\.(?:_C\b|_[a-z]\w*)|import _[a-zA-Z]")
     found = [(path.name, use) for path in folder.glob("*.py") for use in private.findall(path.read_text())]
     assert found == []
+
+
+def test_a_kernel_for_values_of_their_own_width_takes_them_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values in parts would compute the logits twice."""
+    fused = Fused({FLASH: flash, SDPBackend.CUDNN_ATTENTION: lambda width, value: width <= 256})
+    fused.install(monkeypatch)
+    q, k, v = operands(width=250, value=500, dtype=torch.bfloat16)
+    out = operator._attend_cuda(q / 250, k, v)
+    assert fused.calls == [(256, 504)]
+    torch.testing.assert_close(out, attend_explicit(q / 250, k, v), rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("variant", ["nl", "dnl", "nl_unary"])
+def test_the_block_does_not_wait_for_a_device(variant: str) -> None:
+    block = NonLocalBlock(4, variant).to(META)
+    x = torch.zeros(2, 4, 5, 6, device=META, requires_grad=True)
+    with counted() as waits:
+        block(x).sum().backward()
+    assert waits == []
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_operators_arithmetic_does_not_wait_for_a_device(keep: bool) -> None:
+    """On a CPU, the host looks at the norms of q and k. Elsewhere, huge logits are bounded without a look."""
+    query, key, value = (t.detach().to(META) for t in operands(dtype=torch.float32))
+    with counted() as waits:
+        out, softmax = blocked.attend(query, key, value, keep)
+        grads = blocked.attend_backward(out, query, key, value, softmax)
+    assert waits == []
+    assert [grad.shape for grad in grads] == [query.shape, key.shape, value.shape]
+
+
+def test_logits_are_bounded_the_same_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare with the CPU's own branch, for rows that overflow and rows that do not."""
+    q, k, v = (t.detach() for t in operands(dtype=torch.float32))
+    q[0, :3] *= 1e30
+    k = k * 1e20
+    expected = blocked.attend(q, k, v)[0]
+    monkeypatch.setattr(blocked, "bound_logits", lambda query, key: (*blocked._shrink_overflowing(query, key), True))
+    torch.testing.assert_close(blocked.attend(q, k, v)[0], expected, rtol=0, atol=0)
+    assert expected.isfinite().all()

@@ -12,6 +12,7 @@ Subnormal weights need no care, because these instructions treat them as zeros.
 # S sampled keys, I images and R rows of one block
 
 from collections.abc import Mapping
+from functools import cache
 from math import sqrt
 from typing import Any
 
@@ -39,6 +40,7 @@ _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # x86, x86, ARM
 _softmax_backward: Any = getattr(torch.ops.aten, "_softmax_backward_data", None)  # not a public name
 
 
+@cache
 def has_bfloat16() -> bool:
     """Return whether PyTorch uses bfloat16 instructions of this CPU. It emulates them otherwise, and is slower."""
     find = getattr(torch.cpu, "get_capabilities", None)  # newer than the oldest PyTorch we support

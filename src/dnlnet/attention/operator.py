@@ -59,14 +59,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *, columns: bool = False) 
 
 def attend_explicit(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """`attend` by its definition, forming the N x M attention, for comparison."""
-    return _weights(query, key) @ value
-
-
-def _weights(query: Tensor, key: Tensor) -> Tensor:
-    logits = query @ key.mT
-    if torch.is_grad_enabled():
-        return logits.softmax(dim=-1)
-    return torch.softmax(logits, dim=-1, out=logits)
+    return (query @ key.mT).softmax(dim=-1) @ value
 
 
 def _attend_blocked(query: Tensor, key: Tensor, value: Tensor, columns: bool = False) -> Tensor:
@@ -126,7 +119,9 @@ def _attend_small(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
     try:
         if torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") != query.dtype:
             return None
-        weights = _weights(query, key)
+        logits = query @ key.mT
+        in_place = None if torch.is_grad_enabled() else logits
+        weights = torch.softmax(logits, dim=-1, out=in_place)
         smallest = weights.detach().min().item()  # NaN if a logit overflows
     except RuntimeError:  # no values: under `vmap`, of fake tensors and on the meta device
         return None
