@@ -90,8 +90,9 @@ def attend_backward(
     blocks = blocked.split_blocks(batch, positions, keys, BACKWARD_ROWS, MIN_LOGITS)
     split = blocks[0][1].stop < positions  # each image into several blocks
     grad_query = torch.empty_like(query, memory_format=torch.contiguous_format)
-    grad_key, grad_value = (_empty_sum(operand, split) for operand in (key, value))
     kept = softmax.numel() > 0
+    grad_key = _empty_sum(key, split)
+    grad_value = torch.bmm(grad.mT, softmax).mT if kept else _empty_sum(value, split)
     buffer = softmax if kept else _buffer(query, keys, blocks[0])
     grad_buffer = _buffer(query, keys, blocks[0])
     for images, rows in blocks:
@@ -99,8 +100,8 @@ def attend_backward(
         attention = buffer[images, rows] if kept else buffer[: len(q), : q.shape[1]]
         if not kept:
             _softmax_rows(q, extended[images], sample[images], attention)
+            _multiply_transposed(attention, dy, grad_value[images], split, rows.start)
         dl = grad_buffer[: len(q), : q.shape[1]]
-        _multiply_transposed(attention, dy, grad_value[images], split, rows.start)
         torch.bmm(dy, value[images].mT, out=dl)
         _softmax_backward.out(dl, attention, -1, dl.dtype, grad_input=dl)  # P (dP - sum_j P dP), rounded once
         torch.bmm(dl, key[images], out=grad_query[images, rows])
