@@ -24,6 +24,7 @@ from dnlnet.bundled import MODELS
 from dnlnet.files import write_json
 
 ROWS = 512
+SIDE = 97  # of the map that is timed
 Logits = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -138,9 +139,9 @@ def _errors(block: NonLocalBlock, x: Tensor) -> dict[str, tuple[float, float]]:
 
 @torch.no_grad()
 def _times(rounds: int) -> dict[str, float]:
-    """Return the time of each way for 97 x 97 positions, relative to the first."""
+    """Return the time of each way relative to the first."""
     torch.manual_seed(0)
-    query, key, value = (torch.randn(1, 97 * 97, width).bfloat16() for width in (256, 256, 512))
+    query, key, value = (torch.randn(1, SIDE**2, width).bfloat16() for width in (256, 256, 512))
 
     def attend(logits: Logits) -> list[Tensor]:
         return [logits(rows, key).softmax(dim=-1).to(value.dtype) @ value for rows in query.split(ROWS, dim=1)]

@@ -39,7 +39,7 @@ def table(path: Path) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-_WORDS = ("size", "variant", "pass", "form", "stage")
+_WORDS = ("size", "variant", "pass", "form", "stage", "way")
 
 
 def _rule(column: str) -> str:
@@ -49,6 +49,8 @@ def _rule(column: str) -> str:
 def _row(row: Result, first: Result) -> dict[str, str]:
     if "variant" in row:
         return _block_row(row)
+    if "way" in row:
+        return _way_row(row)
     if "stage" in row:
         return _stage_row(row)
     if "images_per_second" in row:
@@ -72,6 +74,11 @@ def _block_row(row: Result) -> dict[str, str]:
         "of explicit MB": _maybe("{:.3f}".format, row["memory_ratio"]),
         "float32 MB": _megabytes(row.get("float32_bytes")),
     }
+
+
+def _way_row(row: Result) -> dict[str, str]:
+    errors = {case: f"{output:.4f}, {gradient:.4f}" for case, (output, gradient) in row["errors"].items()}
+    return {"way": row["way"], "time": _ratio(row["time"]), **errors}
 
 
 def _train_row(row: Result) -> dict[str, str]:

@@ -231,7 +231,10 @@ class NonLocalBlock(nn.Module):
         }
 
     def _tokens(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the positions that attend, and those they attend to."""
+        """Return the positions that attend, and those they attend to, once in the precision of autocast."""
+        kind = x.device.type
+        if x.dtype != torch.float64 and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            x = x.to(torch.get_autocast_dtype(kind))  # not once for each projection
         tokens = _to_tokens(x)
         pools_input = self.settings.pool > 1 and not self.settings.pool_projected
         return tokens, _to_tokens(self._pool(x)) if pools_input else tokens

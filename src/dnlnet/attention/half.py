@@ -22,10 +22,10 @@ from torch import Tensor
 
 from dnlnet.attention import blocked
 
-# Rows of queries per block, as in `blocked`, and its smallest number of logits. Half as many bytes need fewer rows
-# forward, and more backward, where each block adds to the gradients of all keys and values.
+# Rows of queries per block, as in `blocked`, and its smallest number of logits. Fewer need less memory; the backward
+# pass needs more for speed, because each block adds to the gradients of all keys and values.
 FORWARD_ROWS = 256
-BACKWARD_ROWS = 768
+BACKWARD_ROWS = 384
 MIN_LOGITS = 2**21
 # Rows of logits are filled up to whole cache lines.
 ROW_ALIGNMENT = 32
@@ -63,7 +63,7 @@ def attend(
     keys, width = value.shape[1:]
     query, _, _ = blocked.bound_logits(query, key)
     extended, sample = _extend(key), sample_keys(key)
-    value = _fill_up(value)
+    value = F.pad(value, (0, 0, 0, padded_keys(keys) - keys))
     out = value.new_empty_strided((batch, positions, width), blocked.output_strides(positions, width, columns))
     blocks = blocked.split_blocks(batch, positions, keys, FORWARD_ROWS, MIN_LOGITS)
     buffer = _buffer(query, keys, (slice(0, batch), slice(0, positions)) if keep else blocks[0])
@@ -86,7 +86,6 @@ def attend_backward(
     keys = key.shape[1]
     query, shrink, _ = blocked.bound_logits(query, key)
     extended, sample = _extend(key), sample_keys(key)
-    key, value = _fill_up(key), _fill_up(value)
     blocks = blocked.split_blocks(batch, positions, keys, BACKWARD_ROWS, MIN_LOGITS)
     split = blocks[0][1].stop < positions  # each image into several blocks
     grad_query = torch.empty_like(query, memory_format=torch.contiguous_format)
@@ -95,6 +94,7 @@ def attend_backward(
     grad_value = torch.bmm(grad.mT, softmax).mT if kept else _empty_sum(value, split)
     buffer = softmax if kept else _buffer(query, keys, blocks[0])
     grad_buffer = _buffer(query, keys, blocks[0])
+    grad_buffer[..., keys:] = 0
     for images, rows in blocks:
         q, dy = query[images, rows], grad[images, rows]
         attention = buffer[images, rows] if kept else buffer[: len(q), : q.shape[1]]
@@ -102,12 +102,13 @@ def attend_backward(
             _softmax_rows(q, extended[images], sample[images], attention)
             _multiply_transposed(attention, dy, grad_value[images], split, rows.start)
         dl = grad_buffer[: len(q), : q.shape[1]]
-        torch.bmm(dy, value[images].mT, out=dl)
+        torch.bmm(dy, value[images].mT, out=dl[..., :keys])
         _softmax_backward.out(dl, attention, -1, dl.dtype, grad_input=dl)  # P (dP - sum_j P dP), rounded once
-        torch.bmm(dl, key[images], out=grad_query[images, rows])
+        grad_query[images, rows] = torch.bmm(dl, extended[images])[..., : key.shape[2]]
         _multiply_transposed(dl, q, grad_key[images], split, rows.start)
     if shrink is not None:
         grad_query.mul_(shrink)
+    del buffer, grad_buffer
     dk, dv = (g[:, :keys].to(query.dtype).contiguous() for g in (grad_key, grad_value))
     return grad_query, dk, dv
 
@@ -123,12 +124,6 @@ def padded_keys(keys: int) -> int:
 
 def _buffer(query: Tensor, keys: int, block: blocked.Block) -> Tensor:
     return query.new_empty(block[0].stop, block[1].stop, padded_keys(keys))
-
-
-def _fill_up(operand: Tensor) -> Tensor:
-    """Append zeros to keys or values, so that rows of logits have their length in memory."""
-    keys = operand.shape[1]
-    return F.pad(operand, (0, 0, 0, padded_keys(keys) - keys))
 
 
 def _extend(key: Tensor) -> Tensor:
@@ -158,10 +153,12 @@ def _softmax_rows(query: Tensor, extended: Tensor, sample: Tensor, out: Tensor) 
 
 
 def _empty_sum(operand: Tensor, split: bool) -> Tensor:
-    """Allocate the result of `_multiply_transposed`: over several blocks a sum in float32, which lies in columns."""
+    """Allocate the gradient of keys or values, (B, M, D or C): over several blocks a float32 sum, in columns."""
+    batch, keys, width = operand.shape
     if not split:
-        return torch.empty_like(operand, memory_format=torch.contiguous_format)
-    return operand.new_empty(operand.mT.shape, dtype=torch.promote_types(operand.dtype, torch.float32)).mT
+        return operand.new_empty(batch, padded_keys(keys), width)
+    wide = torch.promote_types(operand.dtype, torch.float32)
+    return operand.new_empty(batch, width, padded_keys(keys), dtype=wide).mT
 
 
 def _multiply_transposed(left: Tensor, right: Tensor, out: Tensor, split: bool, start: int) -> None:
