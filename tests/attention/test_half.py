@@ -144,6 +144,15 @@ def test_huge_operands_give_finite_outputs_and_gradients(scale: float, monkeypat
         assert value.grad.isfinite().all()
 
 
+def test_keys_that_fill_up_a_row_get_no_weight_beside_huge_logits() -> None:
+    """The rounded shift may exceed all logits of a row by far."""
+    query, key, value = operands(torch.bfloat16, keys=33)
+    out, softmax = half.attend(1e17 * query, 1e17 * key, value, keep=True)
+    assert (softmax[..., 33:] == 0).all()
+    torch.testing.assert_close(softmax.float().sum(dim=-1), torch.ones(3, 19), rtol=2**-6, atol=0)
+    assert out.isfinite().all()
+
+
 @pytest.fixture
 def computed_in_half(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
     """Types that the bfloat16 path was called with."""

@@ -1,9 +1,9 @@
 """Softmax attention in bfloat16, in blocks of queries, for processors with instructions for it.
 
 Products and softmax accumulate in float32 and round their results to eight bits, so a logit of 100 could be wrong by
-0.25. To keep logits with large weights small, each row is shifted by its mean logit under the attention, which a
-softmax ignores. A few keys are enough to estimate that mean. The shift is part of the product, before it is rounded:
-[q_i, -c_i, 1].[k_j, 1, 0] = q_i.k_j - c_i. The third number masks keys that fill up a row: theirs are [0, 0, -1e30].
+0.25. Logits near zero are rounded least, and a softmax ignores a shift of a whole row. So each row is shifted by its
+mean logit under the attention, which a few keys estimate. The shift is part of the product, before it is rounded:
+[q_i, -c_i, 1].[k_j, 1, 0] = q_i.k_j - c_i. The third number masks keys that fill up a row: theirs are [0, 0, MASKED].
 
 Subnormal weights need no care, because these instructions treat them as zeros.
 """
@@ -25,7 +25,7 @@ from dnlnet.attention import blocked
 # Rows of queries per block, as in `blocked`, and its smallest number of logits. Fewer need less memory; the backward
 # pass needs more for speed, because each block adds to the gradients of all keys and values.
 FORWARD_ROWS = 256
-BACKWARD_ROWS = 384
+BACKWARD_ROWS = 512
 MIN_LOGITS = 2**21
 # Rows of logits are filled up to whole cache lines.
 ROW_ALIGNMENT = 32
@@ -33,7 +33,7 @@ ROW_ALIGNMENT = 32
 SAMPLING = 32
 MIN_SAMPLE = 64
 GOLDEN_RATIO = (sqrt(5) - 1) / 2
-MASKED = -1e30
+MASKED = -3e38  # below every logit, since `blocked.bound_logits` keeps them above a fourth of the range
 CHANNELS_PER_SUM = 64  # fewer bytes than the C library would return to the system, and ask for again
 
 _INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16")  # x86, x86, ARM, ARM
@@ -91,7 +91,11 @@ def attend_backward(
     grad_query = torch.empty_like(query, memory_format=torch.contiguous_format)
     kept = softmax.numel() > 0
     grad_key = _empty_sum(key, split)
-    grad_value = torch.bmm(grad.mT, softmax).mT if kept else _empty_sum(value, split)
+    if kept:
+        by_columns = value.new_empty(batch, value.shape[2], softmax.shape[2])
+        grad_value = torch.bmm(grad.mT, softmax, out=by_columns).mT
+    else:
+        grad_value = _empty_sum(value, split)
     buffer = softmax if kept else _buffer(query, keys, blocks[0])
     grad_buffer = _buffer(query, keys, blocks[0])
     grad_buffer[..., keys:] = 0
@@ -104,7 +108,8 @@ def attend_backward(
         dl = grad_buffer[: len(q), : q.shape[1]]
         torch.bmm(dy, value[images].mT, out=dl[..., :keys])
         _softmax_backward.out(dl, attention, -1, dl.dtype, grad_input=dl)  # P (dP - sum_j P dP), rounded once
-        grad_query[images, rows] = torch.bmm(dl, extended[images])[..., : key.shape[2]]
+        dq = torch.bmm(dl, extended[images], out=q.new_empty(*q.shape[:2], extended.shape[2]))
+        grad_query[images, rows] = dq[..., : q.shape[2]]
         _multiply_transposed(dl, q, grad_key[images], split, rows.start)
     if shrink is not None:
         grad_query.mul_(shrink)
@@ -127,7 +132,7 @@ def _buffer(query: Tensor, keys: int, block: blocked.Block) -> Tensor:
 
 
 def _extend(key: Tensor) -> Tensor:
-    """Return the keys [k_j, 1, 0] and [0, 0, -1e30], (B, M, D + 2)."""
+    """Return the keys [k_j, 1, 0] and [0, 0, MASKED], (B, M, D + 2)."""
     batch, keys, width = key.shape
     extended = key.new_zeros(batch, padded_keys(keys), width + 2)
     extended[:, :keys, :width] = key
