@@ -59,9 +59,9 @@ class VideoTask:
         return TopK(len(self.classes))
 
     def details(self, metric: TopK) -> dict[str, Any]:
-        """Return the top-1 accuracy of each class, and the number of unreadable videos."""
+        """Return the top-1 accuracy of each class, and the numbers of counted and unreadable videos."""
         by_class = dict(zip(self.classes.names, metric.class_scores(), strict=True))
-        return {"by_class": by_class, "unreadable": len(metric.skipped)}
+        return {"by_class": by_class, "samples": metric.count, "unreadable": len(metric.skipped)}
 
     def names(self, batch: ClipBatch) -> Sequence[str]:
         """Return the files of a batch."""
