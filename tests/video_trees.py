@@ -1,6 +1,6 @@
 """Small generated videos with numbered frames, and data sets of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -184,6 +184,29 @@ def ucf101_tree(root: Path, first: int = 1, inner: tuple[str, str] = ("ucfTrainT
         (lists / f"testlist{split}.txt").write_text("\n".join(some[2] for some in paths))
         for path in [path for some in paths for path in some]:
             write_video(videos / path, 6)
+    return root
+
+
+def grouped_ucf101(root: Path, groups: Mapping[str, Sequence[int]], frames: int = 0) -> Path:
+    """Write a UCF101 tree with these numbers of clips in the groups 1, 2, ... of each class.
+
+    One list has the clips of odd groups, the other all clips. Without `frames`, the videos are empty files.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "classInd.txt").write_text("".join(f"{k} {name}\n" for k, name in enumerate(groups, start=1)))
+    lists: dict[str, list[str]] = {"trainlist01.txt": [], "testlist01.txt": []}
+    for name, counts in groups.items():
+        for group, clip in [(g, c + 1) for g, count in enumerate(counts, start=1) for c in range(count)]:
+            path = f"{name}/v_{name}_g{group:02}_c{clip:02}.avi"
+            lists["testlist01.txt"].append(path)
+            lists["trainlist01.txt"] += [path] if group % 2 else []
+            if frames:
+                write_video(root / "videos" / path, frames)
+            else:
+                (root / "videos" / name).mkdir(parents=True, exist_ok=True)
+                (root / "videos" / path).touch()
+    for file, paths in lists.items():
+        (root / file).write_text("\n".join(paths))
     return root
 
 

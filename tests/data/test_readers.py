@@ -37,7 +37,7 @@ class Identity(Extractor):
     """Return the normalised pixels as features."""
 
     def __init__(self) -> None:
-        self.backbone, self.stages = (lambda images: [images]), (0,)
+        self.network, self.stages = (lambda images: [images]), (0,)  # type: ignore[assignment]
 
 
 def features_pixels(path: Path) -> Pixels:

@@ -192,7 +192,7 @@ def test_recipes_stored_by_earlier_versions_are_still_read() -> None:
                 "model",
                 ("whole", "dilations", "head_dilation", "stages", "reduce", "subpixels", "detail", "pixels", *_HEADS),
             ),
-            ("data", ("views", "holdout")),
+            ("data", ("views", "holdout", "aligned")),
             ("training", ("cache",)),
             ("evaluation", ("long_side", "divisor", "image_corners")),
         ):
@@ -200,6 +200,8 @@ def test_recipes_stored_by_earlier_versions_are_still_read() -> None:
                 dumped.get(part, {}).pop(name, None)
         if recipe.task == "detection":
             assert {name: dumped["model"].pop(name) for name in _LEARNT} == _LEARNT
+        if recipe.task == "video":
+            assert dumped["model"].pop("network") == "slow_only"
         for phase in dumped["schedule"]["then"]:
             assert phase.pop("unfrozen") == []
         if "views_per_batch" in dumped.get("evaluation", {}):  # renamed since

@@ -54,12 +54,12 @@ FLAT = (flat_tree, flat_coco_tree, flat_video_tree)
         (pascal_context_tree, FOLDER, "pascal_context_60", ("train", "val")),
         (coco_tree, "coco-micro-dnl-c4", "coco", ("train2017", "val2017")),
         (coco_folder_tree, "coco-micro-dnl-c4", "coco_folder", ("train", "val")),
-        (ucf101_tree, "ucf6-r50-dnl", "ucf101", ("train01", "test01")),
-        (kinetics_tree, "ucf6-r50-dnl", "kinetics", ("train", "val")),
-        (video_folder_tree, "ucf6-r50-dnl", "video_folder", ("train", "val")),
+        (ucf101_tree, "ucf6-mbv2_frozen-dnl", "ucf101", ("train01", "test01")),
+        (kinetics_tree, "ucf6-mbv2_frozen-dnl", "kinetics", ("train", "val")),
+        (video_folder_tree, "ucf6-mbv2_frozen-dnl", "video_folder", ("train", "val")),
         (flat_tree, FOLDER, "folder", ("train", "val")),
         (flat_coco_tree, "coco-micro-dnl-c4", "coco_folder", ("train", "val")),
-        (flat_video_tree, "ucf6-r50-dnl", "video_folder", ("train", "val")),
+        (flat_video_tree, "ucf6-mbv2_frozen-dnl", "video_folder", ("train", "val")),
     ],
 )
 def test_the_layout_of_a_folder_chooses_the_recipe(

@@ -26,6 +26,7 @@ from dnlnet.runs.study import RESULTS, Study, StudyStoppedError, plan, read_resu
 from dnlnet.runs.study_report import report_study
 from dnlnet.runs.study_summary import summarise
 from dnlnet.signals import StopSignal
+from video_trees import grouped_ucf101
 
 SHORT = ["data.crop=[32, 32]", "schedule.iterations=2", "schedule.batch=2", "training.evaluate_every=2"]
 
@@ -202,6 +203,48 @@ def test_a_result_of_other_settings_is_not_reused(study: Path) -> None:
 def test_recipes_of_two_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="compares recipes of one task"):
         plan(recipes("scenes-tiny-nl", "ucf6-r50-nl"), 1)
+
+
+TINY_CLIPS = [
+    "model.backbone=slow_only_tiny",
+    "model.weights=null",
+    "data.short_sides=[32, 32]",
+    "data.crop=32",
+    "data.frames=2",
+    "schedule.iterations=2",
+    "schedule.warmup=0",
+    "training.evaluate_every=2",
+    "training.frozen=[]",
+    "evaluation.clips=1",
+    "evaluation.short_side=32",
+]
+
+
+def test_a_study_over_folds_scores_every_video_once_per_seed(tmp_path: Path) -> None:
+    data, out = (
+        grouped_ucf101(tmp_path / "data", {"Surfing": (1, 2, 1), "YoYo": (1, 1, 1)}, frames=6),
+        tmp_path / "out",
+    )
+    settings = [part for setting in TINY_CLIPS for part in ("--set", setting)]
+    arguments = ["study", "ucf6-r50-nl", "--seeds", "1", "--folds", "3", "--data", str(data), "--out", str(out)]
+    result = CliRunner().invoke(app, [*arguments, "--processes", "1", *settings], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    parts = read_results(out)
+    assert [(part["fold"], part["folds"], part["samples"]) for part in parts] == [(1, 3, 3), (2, 3, 2), (3, 3, 2)]
+    content = json.loads((out / "study.json").read_text())
+    correct = sum(round(part["scores"]["top1"] * part["samples"]) for part in parts)
+    assert [row["top1"] for row in content["rows"]] == [f"{correct / 7:.3f}"]
+    assert " --folds 3 " in content["command"]
+    assert "3 folds per seed" in (out / "study.md").read_text()
+    (out / RESULTS / "ucf6-r50-nl-0-2of3.json").unlink()
+    with pytest.raises(ValueError, match="no seed has finished all folds"):
+        report_study(out, plan(recipes("ucf6-r50-nl"), 1, TINY_CLIPS, folds=3), "dnlnet study")
+
+
+@pytest.mark.parametrize("name", ["kinetics-r50-nl", "camvid-mbv2-nl"])
+def test_folds_of_data_without_groups_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"--folds: (kinetics|camvid) does not say .*: ucf101"):
+        plan(recipes(name), 1, folds=3)
 
 
 def test_results_are_read_from_the_folder_and_from_study_json(study: Path) -> None:

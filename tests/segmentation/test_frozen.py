@@ -3,6 +3,8 @@
 import json
 import shutil
 from collections import Counter
+from hashlib import sha256
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,10 @@ from dnlnet.data.problems import BadFileError
 from dnlnet.data.scenes import CLASSES, scene
 from dnlnet.engine.log import read_log
 from dnlnet.progress import SILENT
-from dnlnet.recipes import backbone
+from dnlnet.recipes import backbone, features
+from dnlnet.recipes.features import FeatureCache
 from dnlnet.recipes.recipe import Recipe
-from dnlnet.segmentation.data import features
-from dnlnet.segmentation.data.features import Extractor, FeatureCache, FeatureCrops, WholeFeatures
+from dnlnet.segmentation.data.features import Extractor, FeatureCrops, WholeFeatures
 from dnlnet.segmentation.data.folder import folder
 from dnlnet.segmentation.frozen import FrozenSegmentor
 from dnlnet.segmentation.recipe import _grid_size
@@ -355,20 +357,20 @@ def test_a_cache_is_resumed_and_repaired_and_never_stale(weights: Path, data: Pa
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cache.fill(images, views, progress=Recorder(stop, "features"))
-    cache.fill(images, views, progress=recorder)
+        cache.fill(list(product(images, views)), progress=Recorder(stop, "features"))
+    cache.fill(list(product(images, views)), progress=recorder)
     assert recorder.steps[-1][:3] == ("features", 9, 9)  # three of twelve were cached
     damaged = cache.path(images[0], views[0])
     content = damaged.read_bytes()
     damaged.write_bytes(content[:100])
     with pytest.raises(OSError, match="cannot be read"):
         cache(images[0], views[0])
-    FeatureCache(tmp_path / "cache", extractor(weights)).fill(images, views)
+    FeatureCache(tmp_path / "cache", extractor(weights)).fill(list(product(images, views)))
     assert torch.equal(cache(images[0], views[0])[0], extractor(weights)(images[0], views[0])[0])
     Image.new("RGB", (40, 40)).save(images[0])  # another image with the same name
     again = FeatureCache(tmp_path / "cache", extractor(weights))
     recorder = Recorder()
-    again.fill(images, views, recorder)
+    again.fill(list(product(images, views)), recorder)
     assert "10 of 12 maps are in the cache" in recorder.said[0]
     assert again(images[0], views[0])[0].shape == (128, 5, 5)
 
@@ -385,15 +387,15 @@ def test_features_computed_by_another_process_are_not_computed_again(
         computed.append((image, view))
         return extract(image, view)
 
-    for name in ("key", "stages", "settings"):
+    for name in ("key", "names", "settings"):
         setattr(counting, name, getattr(extract, name))
     cache.extractor = counting  # type: ignore[assignment]
 
     def others_come_in(done: int) -> None:
         if done == 4:
-            FeatureCache(tmp_path, extract).fill(images, views)
+            FeatureCache(tmp_path, extract).fill(list(product(images, views)))
 
-    cache.fill(images, views, progress=Recorder(others_come_in, "features"))
+    cache.fill(list(product(images, views)), progress=Recorder(others_come_in, "features"))
     assert len(computed) == 4 < len(images) * len(views) == 12
     assert all(cache(image, view)[0].isfinite().all() for image in images for view in views)
 
@@ -407,7 +409,7 @@ def test_bad_images_and_labels_of_another_size_are_refused(weights: Path, data: 
         crops[(0, 0)]
     image.write_text("not an image")
     with pytest.raises(BadFileError, match=r"0\.png: "):
-        FeatureCache(tmp_path / "cache", extractor(weights)).fill([image], [View(1.0)])
+        FeatureCache(tmp_path / "cache", extractor(weights)).fill([(image, View(1.0))])
 
 
 def test_caches_of_other_weights_and_stages_are_separate(weights: Path, tmp_path: Path) -> None:
@@ -419,11 +421,22 @@ def test_caches_of_other_weights_and_stages_are_separate(weights: Path, tmp_path
     assert extractor(weights).key in keys
 
 
+def test_caches_of_earlier_versions_are_still_used(weights: Path) -> None:
+    digest = sha256(json.dumps([2, {"backbone": "resnet18"}, [1, 2, 3]]).encode())
+    for name, tensor in torch.load(weights).items():
+        digest.update(f"body.{name}".encode() + tensor.numpy().tobytes())
+    assert extractor(weights).key == digest.hexdigest()[:16]
+    assert extractor(weights).names == ("1", "2", "3")
+    assert [str(view) for view in (View(1.0), View(0.75, flipped=True))] == ["1", "0.75-flipped"]
+
+
 def test_a_full_disk_is_refused(weights: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("dnlnet.segmentation.data.features.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("dnlnet.recipes.features.shutil.disk_usage", lambda _: usage)
     with pytest.raises(OSError, match=r" 0 MB.*--cache"):
-        FeatureCache(tmp_path, extractor(weights)).fill(sorted((data / "images" / "train").iterdir()), [View(1.0)])
+        FeatureCache(tmp_path, extractor(weights)).fill(
+            [(image, View(1.0)) for image in sorted((data / "images" / "train").iterdir())]
+        )
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def _create(name: str, pretrained: bool, maps: tuple[int, ...], options: Mapping
     except (OSError, RuntimeError) as error:
         raise OSError(
             f"ImageNet weights of {name} are not in timm's cache and could not be fetched ({reason(error)}); "
-            "give a file of them with --weights FILE. Segmentation recipes with mbv2 in their name need no download: "
+            "give a file of them with --weights FILE. Recipes with mbv2 in their name need no download: "
             "the weights of mobilenetv2 ship with dnlnet. --weights none starts from random weights, which need far "
             "more images and iterations to reach the same score"
         ) from error

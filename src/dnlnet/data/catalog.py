@@ -137,6 +137,7 @@ class DataSet(Generic[AnyOpened]):
         package: Package that reads it, and the extra that installs the package.
         open_file: Function that opens a single file of this format, given the folder that its names are relative to.
         flat: Layout without splits, if it is supported.
+        fold_splits: Function that names the training and test split of a fold, if related files stay together in it.
     """
 
     name: str
@@ -153,6 +154,7 @@ class DataSet(Generic[AnyOpened]):
     package: tuple[str, str] | None = None
     open_file: Callable[[Path, Path], AnyOpened] | None = None
     flat: Flat[AnyOpened] | None = None
+    fold_splits: Callable[[int, int], tuple[str, str]] | None = None
 
     def open(self, root: Path, split: str, holdout: float | None = None) -> AnyOpened:
         """Open a split. Errors say what the folder lacks, and suggest other splits and folders.

@@ -1,4 +1,4 @@
-"""Studies: train each recipe with each seed, and collect the results."""
+"""Studies: train each recipe with each seed and fold, and collect the results."""
 
 import json
 import multiprocessing
@@ -17,6 +17,7 @@ import torch
 
 from dnlnet.artifacts.model_file import read_model_file, shareable
 from dnlnet.artifacts.weights import load_network
+from dnlnet.data.catalog import find_data_set
 from dnlnet.engine.log import read_log
 from dnlnet.files import make_folder, write_json
 from dnlnet.lens.measure import BOUNDARY_WIDTH
@@ -25,7 +26,7 @@ from dnlnet.lens.trace.capture import blocks_of
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.override import override
 from dnlnet.recipes.recipe import Recipe
-from dnlnet.registry import parse_recipe
+from dnlnet.registry import data_sets, parse_recipe
 from dnlnet.runs.choose import require_data_folder
 from dnlnet.runs.consistency import consistency
 from dnlnet.runs.run_folder import CACHE, RUN_FILE, read_run
@@ -43,11 +44,18 @@ class Job:
 
     recipe: Recipe
     seed: int
+    fold: int | None = None  # counted from 1
+    folds: int | None = None
 
     @property
     def name(self) -> str:
         """Name of its folder and result."""
-        return f"{self.recipe.name}-{self.seed}"
+        return f"{self.recipe.name}-{self.seed}" + (f"-{self.fold}of{self.folds}" if self.folds else "")
+
+    @property
+    def title(self) -> str:
+        """Recipe, seed and fold, for messages."""
+        return f"{self.recipe.name}, seed {self.seed}" + (f", fold {self.fold} of {self.folds}" if self.folds else "")
 
     @property
     def settings(self) -> str:
@@ -68,7 +76,14 @@ class JobState:
     done: bool
 
 
-def plan(recipes: Sequence[Recipe], seeds: int, settings: Sequence[str] = (), *, first_seed: int = 0) -> list[Job]:
+def plan(
+    recipes: Sequence[Recipe],
+    seeds: int,
+    settings: Sequence[str] = (),
+    *,
+    first_seed: int = 0,
+    folds: int | None = None,
+) -> list[Job]:
     """Return the runs of a study, seed by seed, so that a stopped study has complete seeds.
 
     Args:
@@ -76,6 +91,7 @@ def plan(recipes: Sequence[Recipe], seeds: int, settings: Sequence[str] = (), *,
         seeds: Number of seeds.
         settings: Overrides for all recipes.
         first_seed: First seed.
+        folds: Number of folds for cross-validation. Default: train and test on the splits of the recipes.
 
     >>> from dnlnet.registry import match_recipes
     >>> [job.name for job in plan(match_recipes("scenes-tiny-dnl_*"), 2)]
@@ -84,7 +100,32 @@ def plan(recipes: Sequence[Recipe], seeds: int, settings: Sequence[str] = (), *,
     chosen = {recipe.name: override(recipe, settings) for recipe in recipes}
     if len({recipe.task for recipe in chosen.values()}) > 1:
         raise ValueError("a study compares recipes of one task")
-    return [Job(recipe, seed) for seed in range(first_seed, first_seed + seeds) for recipe in chosen.values()]
+    every = range(first_seed, first_seed + seeds)
+    if folds is None:
+        return [Job(recipe, seed) for seed in every for recipe in chosen.values()]
+    divided = {name: _on_folds(recipe, folds) for name, recipe in chosen.items()}
+    return [
+        Job(recipe, seed, fold, folds)
+        for seed in every
+        for parts in divided.values()
+        for fold, recipe in enumerate(parts, start=1)
+    ]
+
+
+def _on_folds(recipe: Recipe, folds: int) -> list[Recipe]:
+    """Return the recipe with the splits of each fold."""
+    split = find_data_set(recipe.data_sets, recipe.data.name).fold_splits
+    if split is None:
+        able = ", ".join(name for name, (_, row) in data_sets().items() if row.fold_splits is not None)
+        raise ValueError(
+            f"--folds: {recipe.data.name} does not say which files belong together; data sets with folds: {able}"
+        )
+    if recipe.schedule.then:
+        raise ValueError(f"--folds: {recipe.name} trains in phases with splits of their own; expected one phase")
+    return [
+        override(recipe, [f"data.train={train}", f"data.test={test}"])
+        for train, test in (split(fold, folds) for fold in range(1, folds + 1))
+    ]
 
 
 @dataclass(frozen=True)
@@ -135,7 +176,7 @@ class Study:
                         break
                     score = self.state(job).score
                     outcome = "failed" if error else "-" if score is None else f"{score:.3f}"
-                    runs.advance(note=f"{job.recipe.name}, seed {job.seed}: {outcome}")
+                    runs.advance(note=f"{job.title}: {outcome}")
             except StopSignal:
                 for process in multiprocessing.active_children():
                     process.terminate()  # the run saves a checkpoint; the pool waits for it
@@ -249,6 +290,8 @@ def _run_job(job: Job, study: Study) -> None:
     earlier = json.loads(path.read_text())["seconds"] if path.is_file() else None
     seconds = perf_counter() - start if new else earlier
     result = {"recipe": job.recipe.name, "variant": job.recipe.model.variant, "seed": job.seed, "seconds": seconds}
+    if job.folds is not None:
+        result |= {"fold": job.fold, "folds": job.folds}
     measured = measure_run(folder, study.data, study.boundary_width(), study.void_edges)
     write_json(path, {**result, "settings": job.settings, **measured})
 
@@ -262,7 +305,8 @@ def measure_run(folder: Path, data: Path | None, width: int, void_edges: bool = 
     curve = [[event["iteration"], next(iter(_scores_of(event).values()), None)] for event in evaluations]
     blocks = blocks_of(load_network(file))
     gates = {name: block.gamma.item() for name, block in blocks.items() if block.gamma is not None}
-    content: dict[str, Any] = {"iterations": file.iteration, "scores": scores, "curve": curve}
+    samples = evaluations[-1].get("samples") if evaluations else None
+    content: dict[str, Any] = {"iterations": file.iteration, "scores": scores, "samples": samples, "curve": curve}
     content |= {"gamma": gates, "overlaps": None, "random": None, "width": width, "void_edges": void_edges}
     if blocks:
         try:
@@ -279,9 +323,9 @@ def _scores_of(event: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_results(study: Path) -> list[dict[str, Any]]:
-    """Return the results of all finished runs, sorted by recipe and seed, from a study folder or study.json."""
+    """Return the results of all finished runs, sorted by recipe, seed and fold, from a study folder or study.json."""
     if study.is_file():
         results = json.loads(study.read_text())["runs"]
     else:
         results = [json.loads(path.read_text()) for path in (study / RESULTS).glob("*.json")]
-    return sorted(results, key=lambda result: (result["recipe"], result["seed"]))
+    return sorted(results, key=lambda result: (result["recipe"], result["seed"], result.get("fold", 0)))

@@ -18,7 +18,15 @@ from dnlnet.names import in_figure, in_markdown
 from dnlnet.progress import BARS, Progress
 from dnlnet.registry import match_recipes
 from dnlnet.runs.study import Job, Study, plan, read_results
-from dnlnet.runs.study_summary import OVERLAPS, PAPER_OVERLAPS, STUDY_METHODS, RecipeSummary, SeedMean, summarise
+from dnlnet.runs.study_summary import (
+    OVERLAPS,
+    PAPER_OVERLAPS,
+    STUDY_METHODS,
+    RecipeSummary,
+    SeedMean,
+    pool_folds,
+    summarise,
+)
 
 
 def table_of(rows: Sequence[RecipeSummary], score: str, reference: str = "nl") -> list[dict[str, str]]:
@@ -73,6 +81,7 @@ def study(
     *,
     seeds: int = 5,
     first_seed: int = 0,
+    folds: int | None = None,
     settings: Sequence[str] = (),
     cache: Path | str | None = None,
     processes: int | None = None,
@@ -89,6 +98,7 @@ def study(
         data: Folder of the data set.
         seeds: Number of seeds per recipe.
         first_seed: First seed.
+        folds: Number of folds for cross-validation. Default: train and test on the splits of the recipes.
         settings: Overrides for all recipes.
         cache: Folder for features of frozen backbones. Default: inside `out`.
         processes: Number of simultaneous runs. Default: one per core.
@@ -98,31 +108,39 @@ def study(
         progress: Progress observer.
     """
     matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
-    jobs = plan(matched, seeds, settings, first_seed=first_seed)
+    jobs = plan(matched, seeds, settings, first_seed=first_seed, folds=folds)
     root, features = (None if path is None else Path(path) for path in (data, cache))
     place = Study(Path(out), root, features, width, void_edges)
     problems = place.run(jobs, processes=processes, progress=progress)
-    command = command_of(recipes, seeds, settings, place.boundary_width(), void_edges)
+    command = command_of(recipes, seeds, settings, place.boundary_width(), void_edges, folds)
     return replace(report_study(place.out, jobs, command, against), problems=problems)
 
 
-def command_of(recipes: Sequence[str], seeds: int, settings: Sequence[str], width: int, void_edges: bool) -> str:
+def command_of(
+    recipes: Sequence[str],
+    seeds: int,
+    settings: Sequence[str],
+    width: int,
+    void_edges: bool,
+    folds: int | None = None,
+) -> str:
     """Return the command line of a study. File settings keep only the file name."""
     edges = " --void-edges" if void_edges else ""
     changed = ""
     for setting in settings:
         key, _, value = setting.partition("=")
         changed += f" --set {shlex.quote(f'{key}={Path(value).name}' if '/' in value else setting)}"
-    return f"dnlnet study {shlex.join(recipes)} --seeds {seeds} --width {width}{edges}{changed}"
+    divided = "" if folds is None else f" --folds {folds}"
+    return f"dnlnet study {shlex.join(recipes)} --seeds {seeds}{divided} --width {width}{edges}{changed}"
 
 
 def report_study(out: Path, jobs: Sequence[Job], command: str, reference: str = "nl") -> StudyReport:
     """Summarise the results of the jobs and write study.md, study.json, study.png and study.html."""
-    names = {job.recipe.name for job in jobs}
-    results = [result for result in read_results(out) if result["recipe"] in names]
+    results = results_of(out, jobs)
     if not results:
-        raise ValueError(f"{out}: no run has finished yet")
-    score, rows = summarise(results, reference)
+        finished = "no run has finished" if jobs[0].folds is None else "no seed has finished all folds"
+        raise ValueError(f"{out}: {finished} yet")
+    score, rows = summarise(pool_folds(results), reference)
     table = table_of(rows, score, reference)
     random = next((result["random"] for result in results if result["random"]), None)
     notes = _notes(results, random, command)
@@ -137,6 +155,14 @@ def report_study(out: Path, jobs: Sequence[Job], command: str, reference: str = 
     return StudyReport(score, rows, table, [text, content, image, page])
 
 
+def results_of(out: Path, jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Return the results of the recipes of these jobs, without seeds that have not finished all folds."""
+    known = {(job.recipe.name, job.folds) for job in jobs}
+    results = [result for result in read_results(out) if (result["recipe"], result.get("folds")) in known]
+    whole = {(pooled["recipe"], pooled["seed"]) for pooled in pool_folds(results)}
+    return [result for result in results if (result["recipe"], result["seed"]) in whole]
+
+
 def _notes(
     results: Sequence[Mapping[str, Any]], random: Mapping[str, float | None] | None, command: str
 ) -> list[str]:
@@ -144,6 +170,10 @@ def _notes(
         f"Mean ± standard deviation over seeds; {len(results)} runs. Scores and overlaps are those of a run's last "
         "weights. Differences are paired by seed, with Student's 95 % intervals. Overlaps are means over all images."
     ]
+    if folds := results[0].get("folds"):
+        notes.append(
+            f"Cross-validation: {folds} folds per seed, and a seed's score is the mean over all their test samples."
+        )
     if random is not None:
         shown = ", ".join(f"{TABLE_1[key]} {random[key]:.3f}" for key in OVERLAPS if random[key] is not None)
         paper = ", ".join(f"{value:.3f}" for value in PAPER_OVERLAPS["random"])

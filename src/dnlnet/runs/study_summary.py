@@ -108,6 +108,38 @@ class RecipeSummary:
         return STUDY_METHODS.get(self.variant, self.variant or "")
 
 
+def pool_folds(results: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Combine the folds of each recipe and seed: mean scores, weighted by the number of test samples.
+
+    A seed without all its folds is left out, because its score is of other samples. Results without folds are kept.
+
+    >>> parts = [{"recipe": "a", "variant": "nl", "seed": 0, "fold": fold, "folds": 2} for fold in (1, 2)]
+    >>> first = parts[0] | {"scores": {"top1": 1.0}, "samples": 30, "gamma": {}, "seconds": 60.0}
+    >>> second = parts[1] | {"scores": {"top1": 0.4}, "samples": 10, "gamma": {}, "seconds": 60.0}
+    >>> [(pooled["scores"], pooled["seconds"]) for pooled in pool_folds([first, second])]
+    [({'top1': 0.85}, 120.0)]
+    >>> pool_folds([first])
+    []
+    """
+    pooled: list[Mapping[str, Any]] = []
+    by_run: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    for result in results:
+        by_run.setdefault((result["recipe"], result["seed"]), []).append(result)
+    for parts in by_run.values():
+        if "folds" not in parts[0]:
+            pooled += parts
+        elif len(parts) == parts[0]["folds"]:
+            counts = [part["samples"] or 0 for part in parts]
+            seconds = [part["seconds"] for part in parts]
+            means = {
+                name: fmean([part["scores"][name] for part in parts], weights=counts) for name in parts[0]["scores"]
+            }
+            gates = {name: fmean(part["gamma"][name] for part in parts) for name in parts[0]["gamma"]}
+            whole = {"scores": means, "samples": sum(counts), "gamma": gates}
+            pooled.append({**parts[0], **whole, "seconds": None if None in seconds else sum(seconds)})
+    return pooled
+
+
 def summarise(results: Sequence[Mapping[str, Any]], reference: str = "nl") -> tuple[str, list[RecipeSummary]]:
     """Return the name of the score, and a summary per recipe in the paper's order of variants.
 

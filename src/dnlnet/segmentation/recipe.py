@@ -5,6 +5,7 @@ Listing recipes and data sets does not need torch; methods import it late.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from dnlnet.data.decoders import Labels
     from dnlnet.data.labelled import LabelledImages
     from dnlnet.deployment import Query
-    from dnlnet.segmentation.data.features import Source
+    from dnlnet.recipes.features import Source
     from dnlnet.segmentation.export import ExportableSegmentor
     from dnlnet.segmentation.predictor import SegmentationModel
     from dnlnet.segmentation.stages import Grid
@@ -228,13 +229,12 @@ class SegmentationRecipe(Recipe):
         images: LabelledImages = super().open(root, split)
         return images
 
-    def _features(self, images: "LabelledImages", views: Sequence[View], run: RunContext) -> "tuple[Source, Grid]":
-        """Return the source of the images' features, and the grid of the network.
-
-        If there is a cache, the main process fills it first.
-        """
-        from dnlnet.engine import distributed
-        from dnlnet.segmentation.data.features import Extractor, FeatureCache
+    def _features(
+        self, images: "LabelledImages", views: Sequence[View], run: RunContext
+    ) -> "tuple[Source[View], Grid]":
+        """Return the source of the images' features, and the grid of the network."""
+        from dnlnet.recipes.features import feature_source
+        from dnlnet.segmentation.data.features import Extractor
         from dnlnet.segmentation.frozen import FrozenSegmentor
 
         if self.model.weights is None:
@@ -243,14 +243,8 @@ class SegmentationRecipe(Recipe):
         assert isinstance(network, FrozenSegmentor)
         settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
         extractor = run.once("extractor", lambda: Extractor(network, settings, self.training.precision))
-        if run.cache is None:
-            return extractor, network.grid
-        folder = run.cache
-        cache = run.once("cache", lambda: FeatureCache(folder, extractor))
         files = [pair.image for pair in images.require_complete().pairs]
-        distributed.in_main(lambda: cache.fill(files, views, run.progress))
-        distributed.barrier()
-        return cache, network.grid
+        return feature_source(extractor, list(product(files, views)), run), network.grid
 
     def _trains_backbone(self, phase: int | None = None) -> bool:
         """Return whether any phase up to this one trains part of the backbone. Default: all phases."""

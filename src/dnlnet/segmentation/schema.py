@@ -170,6 +170,11 @@ class View(NamedTuple):
     scale: float
     flipped: bool = False
 
+    @property
+    def relative_size(self) -> float:
+        """Size of the view, relative to the image."""
+        return self.scale**2
+
     def size(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the height and width of the view, from those of the image.
 

@@ -17,7 +17,7 @@ from dnlnet.recipes.model import IMAGENET
 from dnlnet.recipes.recipe import HubCard, Recipe
 from dnlnet.video.data.check import VideoReport, check_videos
 from dnlnet.video.data.sets import DATA_SETS
-from dnlnet.video.schema import MOST_SEEN, VideoClassifierModel, VideoData, Views
+from dnlnet.video.schema import MOST_SEEN, AnyVideoModel, FrozenModel, VideoData, Views
 from dnlnet.video.sources import SOURCES
 
 if TYPE_CHECKING:
@@ -25,29 +25,56 @@ if TYPE_CHECKING:
     from torch import nn
 
     from dnlnet.deployment import Query
+    from dnlnet.recipes.features import Source
+    from dnlnet.video.data.features import Crop
+    from dnlnet.video.data.videos import LabelledVideos
     from dnlnet.video.export import ExportableVideo
     from dnlnet.video.predictor import VideoModel
     from dnlnet.video.task import VideoTask
 
 _IMAGE_NETWORKS = {"slow_only_r50": "resnet50", "slow_only_r101": "resnet101"}  # sources of inflated weights
+_FEATURE_SETTINGS = {"backbone", "output_stride", "stride_in_1x1", "ceil_pool", "caffe_pixels", "pixels"}
 
 
 class VideoRecipe(Recipe):
     """Recipe for classifying videos."""
 
     task: Literal["video"] = "video"
-    model: VideoClassifierModel
+    model: AnyVideoModel
     data: VideoData
     evaluation: Views = Views()
 
     data_sets = DATA_SETS
-    starter = "ucf6-r50-dnl"
+    starter = "ucf6-mbv2_frozen-dnl"
     unit = "clips"
     class_score = "top1"
     card = HubCard(
         "video-classification", "video.mp4", 'model.predict("video.mp4").top(5)  # the most confident classes'
     )
     sources = SOURCES
+
+    @property
+    def uses_features(self) -> bool:
+        """True if training uses features of a frozen backbone, which can be cached."""
+        return isinstance(self.model, FrozenModel)
+
+    @model_validator(mode="after")
+    def _features_are_of_the_tested_frames(self) -> Self:
+        if not isinstance(self.model, FrozenModel):
+            return self
+        side, data = self.evaluation.short_side, self.data
+        if not data.aligned or data.crop != side or data.short_sides != (side, side):
+            raise ValueError(
+                "a frozen network is trained and tested on features of the same frames: set data.aligned=true, and "
+                f"data.short_sides=[{side}, {side}] and data.crop={side} as evaluation.short_side; got aligned="
+                f"{str(data.aligned).lower()}, short_sides={list(data.short_sides)} and crop={data.crop}"
+            )
+        if "backbone." not in self.training.frozen or any(phase.unfrozen for phase in self.schedule.then):
+            raise ValueError(
+                "the backbone of a frozen network is not trained: training.frozen must have backbone., and no phase "
+                "of schedule.then may have unfrozen layers"
+            )
+        return self
 
     @model_validator(mode="after")
     def _views_fit_memory(self) -> Self:
@@ -86,8 +113,13 @@ class VideoRecipe(Recipe):
         32454096
         """
         from dnlnet.backbones import Backbone, SlowOnly, inflate, load_weights
+        from dnlnet.recipes.backbone import build_backbone
+        from dnlnet.video.frozen import FrozenClassifier
         from dnlnet.video.network import VideoClassifier
 
+        if isinstance(self.model, FrozenModel):
+            frozen = build_backbone(self.model, self.model.output_stride, pretrained, progress)
+            return FrozenClassifier(frozen, classes, self.model)
         name, weights = self.model.backbone, self.model.weights
         backbone = SlowOnly(name, stride_in_1x1=self.model.stride_in_1x1)
         if pretrained and weights == IMAGENET:
@@ -100,7 +132,8 @@ class VideoRecipe(Recipe):
         return VideoClassifier(backbone, classes, self.model)
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
-        """Return random clips."""
+        """Return random clips, or their features."""
+        from dnlnet.video.data.features import FeatureClips
         from dnlnet.video.data.samples import TrainingClips
 
         if run.unpacked is not None:
@@ -108,7 +141,20 @@ class VideoRecipe(Recipe):
         videos = self.open(run.data, split)
         missing = f"; {len(videos.missing)} listed videos are missing" if videos.missing else ""
         run.progress.say(f"{videos.name}: {len(videos)} videos to train on{missing}")
+        if self.uses_features:
+            flips = [flipped for flipped, share in ((False, 1 - self.data.flip), (True, self.data.flip)) if share]
+            source = self._features(videos, flips, run)
+            return FeatureClips(videos, source, self.data, self.evaluation.crops, run.seed)
         return TrainingClips(videos, self.data, run.seed)
+
+    def validation_samples(self, run: RunContext, split: str) -> Samples:
+        """Return all views of the videos of a split, or their features."""
+        from dnlnet.video.data.features import FeatureViews
+
+        if not self.uses_features:
+            return self.test_samples(run.data, split)
+        videos = self.open(run.data, split)
+        return FeatureViews(videos, self._features(videos, [False], run), self.data.clip(), self.evaluation)
 
     def test_samples(self, root: Path | None, split: str) -> Samples:
         """Return all views of the videos of a split."""
@@ -134,6 +180,22 @@ class VideoRecipe(Recipe):
 
         side = self.evaluation.short_side
         return ExportableVideo(network, (side, side), with_maps, self.data.pixels(), self.data.frames)
+
+    def _features(self, videos: "LabelledVideos", flips: Sequence[bool], run: RunContext) -> "Source[Crop]":
+        """Return the source of the videos' features."""
+        from dnlnet.recipes.features import feature_source
+        from dnlnet.video.data.features import Extractor, crops_of
+        from dnlnet.video.frozen import FrozenClassifier
+
+        if self.model.weights is None:
+            raise ValueError(f"{self.name}: frozen features need a trained backbone; set model.weights to a file")
+        network = self.first_network(run, len(videos.classes))
+        assert isinstance(network, FrozenClassifier)
+        settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
+        precision = self.training.precision
+        extractor = run.once("extractor", lambda: Extractor(network, self.data, self.evaluation, settings, precision))
+        wanted = crops_of(videos.require_usable(), self.evaluation.crops, flips)
+        return feature_source(extractor, wanted, run, "videos")
 
     @classmethod
     def check_data(cls, opened: Any, progress: Progress = SILENT) -> VideoReport:

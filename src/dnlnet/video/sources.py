@@ -25,6 +25,9 @@ SOURCES = (
         _FOLLOWS,
         "PySlowFast's ResNet-50",
     ),
+    Source(
+        {"model.network": "slow_only"}, "*", "We adopt the slow-only baseline in \\cite{feichtenhofer2018slowfast}"
+    ),
     Source({"model.whole": ANY}, reason="for networks that start from a trained model"),
     *(
         Source({"model.variant": name}, f"*-{name or 'baseline'}", _ROWS)
@@ -86,6 +89,7 @@ SOURCES = (
         "All models are trained on the training set, and we report the top-1 (\\%) and top-5 (\\%) accuracy on the validation set.",
     ),
     Source({"data.holdout": None}, reason="for folders without splits, which no data set of the paper is"),
+    Source({"data.aligned": False}, reason="for features that clips share, which no recipe of the paper has"),
     Source({"data.frames": 8, "data.stride": 8}, "*", "8 frames ($8\\times8$) are used as input"),
     Source(
         {"data.rate": 30.0, "data.short_sides": [256, 320], "data.crop": 224, "data.flip": 0.5},

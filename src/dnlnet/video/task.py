@@ -13,6 +13,7 @@ from dnlnet.data.classes import Classes
 from dnlnet.engine.scores import Scores, Table, class_bars
 from dnlnet.progress import SILENT, Progress
 from dnlnet.video.data.samples import ClipBatch, ViewSample
+from dnlnet.video.frozen import Features
 from dnlnet.video.metric import TopK, averaged
 from dnlnet.video.network import view_logits
 
@@ -42,7 +43,11 @@ class VideoTask:
             if note.path not in self.damaged:
                 self.damaged.add(note.path)
                 self.progress.say(f"used although damaged ({len(self.damaged)} so far): {note}")
-        return {"loss": F.cross_entropy(model(self.pixels.normalised(batch.clip)), batch.label)}
+        return {"loss": F.cross_entropy(model(self._input(batch.clip)), batch.label)}
+
+    def _input(self, clips: Tensor) -> Tensor | Features:
+        """Return the input of the network: normalised pixels, or features of a frozen backbone, in float16."""
+        return Features(clips) if clips.dtype == torch.float16 else self.pixels.normalised(clips)
 
     def score(self, model: nn.Module, batch: Sequence[ViewSample], metric: TopK) -> None:
         """Average the softmax over the views of each video and count the video unless it is unreadable."""
@@ -51,7 +56,7 @@ class VideoTask:
             if one.problem is not None:
                 metric.skipped.append(one.problem)
                 continue
-            logits = view_logits(lambda some: model(self.pixels.normalised(some)), one.views, self.views_per_batch)
+            logits = view_logits(lambda some: model(self._input(some)), one.views, self.views_per_batch)
             metric.update(averaged(logits)[None], torch.tensor([one.label]))
 
     def metric(self) -> TopK:
@@ -59,9 +64,9 @@ class VideoTask:
         return TopK(len(self.classes))
 
     def details(self, metric: TopK) -> dict[str, Any]:
-        """Return the top-1 accuracy of each class, and the number of unreadable videos."""
+        """Return the top-1 accuracy of each class, and the numbers of counted and unreadable videos."""
         by_class = dict(zip(self.classes.names, metric.class_scores(), strict=True))
-        return {"by_class": by_class, "unreadable": len(metric.skipped)}
+        return {"by_class": by_class, "samples": metric.count, "unreadable": len(metric.skipped)}
 
     def names(self, batch: ClipBatch) -> Sequence[str]:
         """Return the files of a batch."""

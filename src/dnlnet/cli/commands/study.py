@@ -41,6 +41,10 @@ def study(
     data: Data = None,
     seeds: Annotated[int, within(1, 1000, "Number of seeds per recipe.")] = 5,
     first_seed: Annotated[int, within(0, LARGEST_SEED, "First seed.")] = 0,
+    folds: Annotated[
+        int | None,
+        within(2, 100, "Number of folds for cross-validation (ucf101). Default: the splits of the recipes."),
+    ] = None,
     settings: Settings = None,
     cache: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for features of frozen backbones. Default: in STUDY.")
@@ -72,13 +76,13 @@ def study(
     matched = [recipe for pattern in recipes for recipe in match_recipes(pattern)]
 
     from dnlnet.runs.study import Study, plan
-    from dnlnet.runs.study_report import command_of, report_study
+    from dnlnet.runs.study_report import command_of, report_study, results_of
 
-    jobs = plan(matched, seeds, settings or [], first_seed=first_seed)
+    jobs = plan(matched, seeds, settings or [], first_seed=first_seed, folds=folds)
     place = Study(out, data, cache, width, void_edges)
     problems = place.run(jobs, processes=processes, progress=StudyTable(place, jobs))
-    if any(place.state(job).done for job in jobs):
-        command = command_of(recipes, seeds, settings or [], place.boundary_width(), void_edges)
+    if results_of(out, jobs):
+        command = command_of(recipes, seeds, settings or [], place.boundary_width(), void_edges, folds)
         report = report_study(out, jobs, command, against)
         counts = sorted({row.seeds for row in report.summaries})
         over = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
@@ -126,13 +130,15 @@ class StudyTable(Bars):
 
         states = [self.study.state(job) for job in self.jobs]
         table = Table(title=f"{sum(state.done for state in states)} of {len(states)} runs done")
-        for column in ("recipe", "seed", "iteration", "score"):
+        folds = ["fold"] if any(job.folds for job in self.jobs) else []
+        for column in ("recipe", "seed", *folds, "iteration", "score"):
             table.add_column(column)
         for state in states:
             if state.done or state.begun:
                 done = "done" if state.done else f"{state.iteration} of {state.iterations}"
                 score = "-" if state.score is None else f"{state.score:.3f}"
-                table.add_row(state.job.recipe.name, str(state.job.seed), done, score)
+                fold = [str(state.job.fold)] if folds else []
+                table.add_row(state.job.recipe.name, str(state.job.seed), *fold, done, score)
         return table
 
 

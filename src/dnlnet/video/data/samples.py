@@ -28,13 +28,13 @@ from dnlnet.video.schema import VideoData, Views
 
 AnySample = TypeVar("AnySample", covariant=True)
 
-_MOST_SKIPPED = 32  # consecutive unreadable videos; more mean a missing disk, not damaged files
+MOST_SKIPPED = 32  # consecutive unreadable videos; more mean a missing disk, not damaged files
 
 
 class ClipSample(NamedTuple):
     """A clip of a video."""
 
-    clip: Tensor  # (3, T, H, W) in 0..255
+    clip: Tensor  # (3, T, H, W) in 0..255, or features (C, T, h, w) in float16
     label: int
     name: str  # path of the video
     skipped: tuple[str, ...]  # reasons why the videos that it replaces are unreadable
@@ -44,7 +44,7 @@ class ClipSample(NamedTuple):
 class ClipBatch(NamedTuple):
     """The samples of a training batch."""
 
-    clip: Tensor  # (B, 3, T, H, W)
+    clip: Tensor  # (B, 3, T, H, W), or features (B, C, T, h, w)
     label: Tensor  # (B,)
     name: list[str]
     skipped: list[str]
@@ -54,14 +54,16 @@ class ClipBatch(NamedTuple):
 class ViewSample(NamedTuple):
     """All views of a video, ordered by clip and crop."""
 
-    views: Tensor  # (V, 3, T, H, W) in 0..255, V = 0 if the video is unreadable
+    views: Tensor  # (V, 3, T, H, W) in 0..255, or features (V, C, T, h, w); V = 0 if the video is unreadable
     label: int
     name: str  # path of the video
     problem: str | None  # reason why the video is unreadable
     notes: tuple[Problem, ...] = ()  # defects of the video, such as truncation
 
 
-class _VideoSamples(Dataset[AnySample]):
+class VideoSamples(Dataset[AnySample]):
+    """Samples of labelled videos."""
+
     def __init__(self, videos: LabelledVideos) -> None:
         self.videos = videos.require_usable()
 
@@ -78,7 +80,7 @@ class _VideoSamples(Dataset[AnySample]):
         return self.videos.files()
 
 
-class TrainingClips(_VideoSamples[ClipSample]):
+class TrainingClips(VideoSamples[ClipSample]):
     """A random clip of each video: randomly placed, resized, cropped and flipped.
 
     Each sample depends only on the seed, the epoch and the index, so a run can be resumed with any number of workers.
@@ -98,7 +100,7 @@ class TrainingClips(_VideoSamples[ClipSample]):
         if not 0 <= index < len(self):
             raise IndexError(f"video {index} is outside 0..{len(self) - 1}")
         skipped: list[str] = []
-        for step in range(min(len(self), _MOST_SKIPPED)):
+        for step in range(min(len(self), MOST_SKIPPED)):
             entry = self.videos.videos[(index + step) % len(self)]
             try:
                 with open_video(entry.path) as video:
@@ -140,7 +142,7 @@ class TrainingClips(_VideoSamples[ClipSample]):
         )
 
 
-class TestViews(_VideoSamples[ViewSample]):
+class TestViews(VideoSamples[ViewSample]):
     """All views of each video: clips spread over its length, square crops spread over its longer side.
 
     Args:

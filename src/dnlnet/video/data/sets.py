@@ -26,6 +26,7 @@ DATA_SETS: dict[str, DataSet[LabelledVideos]] = {
             ucf101.ucf101,
             "classInd.txt, trainlist0N.txt and testlist0N.txt for the splits train0N and test0N, with "
             "videos/<class>/*.avi or UCF-101/<class>/*.avi",
+            fold_splits=ucf101.fold_splits,
             class_count=101,
             signs=("classInd.txt", "trainlist0*.txt"),
             package=_PACKAGE,
