@@ -54,8 +54,8 @@ _UCF6: dict[str, Any] = {
     ),
     "evaluation": Views(clips=3, crops=1, short_side=112),
 }
-# A light head on frozen features of the same videos. Learning rate and length were chosen by the baseline's score on all
-# 90 videos (3 folds, 3 seeds): 0.956, as with a rate of 3e-3, and 0.952 with 320 iterations.
+# A light head on frozen features of the same videos. Learning rate and length were chosen by the baseline's score on
+# all 90 videos (3 folds, 3 seeds): 0.956, as with a rate of 3e-3, and 0.952 with 320 iterations.
 _FROZEN: dict[str, Any] = {
     "data": VideoData(
         name="ucf101",
