@@ -114,6 +114,7 @@ class InstanceImages:
         images: Image files with their objects, in fixed order.
         problems: Missing files and annotation errors found while listing.
         left_out: Number of objects and images that `for_training` removed, by reason.
+        boxes_fit: True if boxes should fit their outlines; the check then reports those that do not.
 
     >>> from dnlnet.detection.data.outlines import Polygons
     >>> crowd = Instance(1, label=1, box=(0, 0, 9, 9), outline=Polygons(()), area=81, crowd=True)
@@ -130,6 +131,7 @@ class InstanceImages:
     images: Sequence[AnnotatedImage]
     problems: Sequence[Problem] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    boxes_fit: bool = True
 
     def __len__(self) -> int:
         return len(self.images)
