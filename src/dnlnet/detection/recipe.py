@@ -45,7 +45,7 @@ class DetectionRecipe(Recipe):
     data: InstanceData
 
     data_sets = DATA_SETS
-    starter = "coco-micro-dnl-c4"
+    starter = "coco-micro-mbv2_frozen-dnl-c4"
     class_score = "box AP"
     score_files = ("results",)
     card = HubCard(
