@@ -12,7 +12,7 @@ from torchvision.models.detection.roi_heads import RoIHeads
 from torchvision.models.detection.rpn import RegionProposalNetwork
 
 from dnlnet.backbones import Backbone
-from dnlnet.detection.network import PYRAMID_CHANNELS, Detector
+from dnlnet.detection.network import Detector
 from dnlnet.detection.schema import DetectorModel
 
 SIZES = ((64, 96), (96, 64))  # two images, padded to 96 x 96
@@ -54,7 +54,7 @@ def images(sizes: tuple[tuple[int, int], ...] = SIZES) -> ImageList:
 def features() -> dict[str, Tensor]:
     """Return maps of strides 4 to 64."""
     sides = {"0": 24, "1": 12, "2": 6, "3": 3, "pool": 2}
-    return {name: torch.rand(2, PYRAMID_CHANNELS, side, side, dtype=torch.float64) for name, side in sides.items()}
+    return {name: torch.rand(2, 256, side, side, dtype=torch.float64) for name, side in sides.items()}
 
 
 def labels_of(

@@ -179,7 +179,16 @@ def test_exponents_need_no_decimal_point() -> None:
 
 
 _HEADS = ("auxiliary_dilation", "join_input", "head", "fused_width")
-_LEARNT = {"box_beta": 1 / 9, "border_anchors": True, "min_overlap": 0.0}  # torchvision's settings
+_LEARNT = {  # torchvision's settings
+    "box_beta": 1 / 9,
+    "border_anchors": True,
+    "min_overlap": 0.0,
+    "width": 256,
+    "box_convolutions": 4,
+    "box_width": 1024,
+    "mask_convolutions": 4,
+    "frozen": False,
+}
 
 
 def test_recipes_stored_by_earlier_versions_are_still_read() -> None:

@@ -24,6 +24,7 @@ from trees import (
 from video_trees import kinetics_tree, ucf101_tree, video_folder_tree
 
 FOLDER = "folder-mbv2_frozen-dnl"
+COCO = "coco-micro-mbv2_frozen-dnl-c4"
 
 
 def flat_coco_tree(root: Path) -> Path:
@@ -52,13 +53,13 @@ FLAT = (flat_tree, flat_coco_tree, flat_video_tree)
         (cityscapes_tree, FOLDER, "cityscapes", ("train", "val")),
         (ade20k_tree, FOLDER, "ade20k", ("train", "val")),
         (pascal_context_tree, FOLDER, "pascal_context_60", ("train", "val")),
-        (coco_tree, "coco-micro-dnl-c4", "coco", ("train2017", "val2017")),
-        (coco_folder_tree, "coco-micro-dnl-c4", "coco_folder", ("train", "val")),
+        (coco_tree, COCO, "coco", ("train2017", "val2017")),
+        (coco_folder_tree, COCO, "coco_folder", ("train", "val")),
         (ucf101_tree, "ucf6-mbv2_frozen-dnl", "ucf101", ("train01", "test01")),
         (kinetics_tree, "ucf6-mbv2_frozen-dnl", "kinetics", ("train", "val")),
         (video_folder_tree, "ucf6-mbv2_frozen-dnl", "video_folder", ("train", "val")),
         (flat_tree, FOLDER, "folder", ("train", "val")),
-        (flat_coco_tree, "coco-micro-dnl-c4", "coco_folder", ("train", "val")),
+        (flat_coco_tree, COCO, "coco_folder", ("train", "val")),
         (flat_video_tree, "ucf6-mbv2_frozen-dnl", "video_folder", ("train", "val")),
     ],
 )

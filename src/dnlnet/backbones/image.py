@@ -99,10 +99,7 @@ class Backbone(nn.Module):
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Return the feature maps of (B, 3, H, W) images, with `channels` and `strides`."""
-        if self.renormalise is not None:
-            scale, shift = self.renormalise
-            images = images * scale + shift
-            images = images.flip(1) if self.blue_first else images
+        images = renormalised(images, self.renormalise, self.blue_first)
         if not self.parallel:
             features: list[Tensor] = self.body(images)
             return features
@@ -120,6 +117,14 @@ class Backbone(nn.Module):
         """Names of the residual blocks after which `dnlnet.insert` can add an attention block."""
         pattern = re.compile(rf"body\.({find_backbone(self.name).places})")
         return tuple(name for name, _ in self.named_modules() if pattern.fullmatch(name))
+
+
+def renormalised(images: Tensor, change: Tensor | None, blue_first: bool) -> Tensor:
+    """Return images with another normalisation: scale and shift of each colour, then the order of the colours."""
+    if change is None:
+        return images
+    images = images * change[0] + change[1]
+    return images.flip(1) if blue_first else images
 
 
 def find_backbone(name: str) -> BackboneRow:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 # Expansion, channels, number of blocks and stride of each stage (Table 2 of the MobileNetV2 paper).
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 _STEM = 32
-_MAPS = (1, 2, 4, 6)  # stages whose outputs are returned
+MAPS = (1, 2, 4, 6)  # stages whose outputs are returned
 
 
 class MobileNetV2(nn.Module):
@@ -25,6 +25,7 @@ class MobileNetV2(nn.Module):
         super().__init__()
         self.conv_stem = _convolution(3, _STEM, 3, stride=2)
         self.bn1 = nn.BatchNorm2d(_STEM)
+        self.act1 = nn.ReLU6(inplace=True)
         for _ in range(2):  # timm builds and discards these, and a seed must give the same values as in timm
             nn.Conv2d(8, 8, 1)
         stages: list[nn.Sequential] = []
@@ -40,8 +41,8 @@ class MobileNetV2(nn.Module):
             channels, reduction, dilation = width, reduction * step, following
             strides.append(reduction)
         self.blocks = nn.Sequential(*stages)
-        self.channels = tuple(_STAGES[stage][1] for stage in _MAPS)
-        self.strides = tuple(strides[stage] for stage in _MAPS)
+        self.channels = tuple(_STAGES[stage][1] for stage in MAPS)
+        self.strides = tuple(strides[stage] for stage in MAPS)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels // module.groups
@@ -49,12 +50,12 @@ class MobileNetV2(nn.Module):
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Return the feature maps of (B, 3, H, W) images."""
-        x = _activated(self.bn1(self.conv_stem(images)))
+        x = self.act1(self.bn1(self.conv_stem(images)))
         maps: list[Tensor] = []
         for stage in self.blocks:
             x = stage(x)
             maps.append(x)
-        return [maps[stage] for stage in _MAPS]
+        return [maps[stage] for stage in MAPS]
 
 
 class _Separable(nn.Module):

@@ -186,7 +186,7 @@ def pair_listed(
     problems += more
     seen: dict[str, int] = {}
     for number, line in text_lines(list_file):
-        stem = _stem(line.split()[0])
+        stem = listed_stem(line.split()[0])
         if stem in seen:
             problems.append(Problem(list_file, f"line {number} names {stem} again, after line {seen[stem]}"))
             continue
@@ -198,7 +198,12 @@ def pair_listed(
     return pairs, problems
 
 
-def _stem(word: str) -> str:
+def listed_stem(word: str) -> str:
+    """Return the stem of the image that a list file names.
+
+    >>> listed_stem("/old/a.png"), listed_stem("a.b")
+    ('a', 'a.b')
+    """
     path = Path(word)
     return path.stem if path.suffix.lower() in IMAGE_SUFFIXES else path.name
 

@@ -3,9 +3,12 @@
 Recipes and data sets load without torch; methods import it when needed.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import model_validator
 
 from dnlnet.data.catalog import Samples
 from dnlnet.data.classes import Classes
@@ -21,12 +24,17 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from dnlnet.detection.data.features import FlippedView
+    from dnlnet.detection.data.objects import InstanceImages
     from dnlnet.detection.data.samples import TestInstances
     from dnlnet.detection.export import ExportableDetector, ExportablePyramid
     from dnlnet.detection.predictor import DetectionModel
     from dnlnet.detection.task import DetectionTask
+    from dnlnet.recipes.features import Source
 
 _DIVISOR = 32  # batches are padded to multiples of it
+# Backbone settings that the features depend on, besides the weights.
+_FEATURE_SETTINGS = {"backbone", "stride_in_1x1", "ceil_pool", "caffe_pixels", "pixels"}
 
 
 class DetectionRecipe(Recipe):
@@ -37,7 +45,7 @@ class DetectionRecipe(Recipe):
     data: InstanceData
 
     data_sets = DATA_SETS
-    starter = "coco-micro-dnl-c4"
+    starter = "coco-micro-mbv2_frozen-dnl-c4"
     class_score = "box AP"
     score_files = ("results",)
     card = HubCard(
@@ -46,6 +54,19 @@ class DetectionRecipe(Recipe):
         'model.predict("image.jpg").overlay()  # (H, W, 3), objects drawn on the image',
     )
     sources = SOURCES
+
+    @property
+    def uses_features(self) -> bool:
+        """True if training uses features of a frozen backbone, which can be cached."""
+        return self.model.frozen
+
+    @model_validator(mode="after")
+    def _frozen_layers_stay_frozen(self) -> Self:
+        if self.model.frozen and any(phase.unfrozen for phase in self.schedule.then):
+            raise ValueError(
+                "with model.frozen=true all phases train on features, and cannot unfreeze layers; set it to false"
+            )
+        return self
 
     @property
     def training_size(self) -> tuple[int, ...]:
@@ -79,17 +100,27 @@ class DetectionRecipe(Recipe):
         return Detector(build_backbone(self.model, 32, pretrained, progress), classes, self.model)
 
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
-        """Return resized and flipped images with their objects."""
+        """Return resized and flipped images with their objects, or features with them."""
         from dnlnet.detection.data.samples import TrainingInstances
 
         if run.unpacked is not None:
             raise ValueError("--unpack is for crops of labelled images; images with objects are read whole")
         images = self.open(run.data, split)
-        samples = TrainingInstances(images, self.data, run.seed)
+        flip = self.data.flip
+        flips = [flipped for flipped, share in ((False, 1 - flip), (True, flip)) if share > 0]
+        source = self._features(images.require_complete().for_training(), flips, run)
+        samples = TrainingInstances(images, self.data, run.seed, source)
         left_out = ", ".join(f"{reason} {count}" for reason, count in samples.images.left_out.items())
         without = f"; not used for training: {left_out}" if left_out else ""
         run.progress.say(f"{images.name}: {len(samples)} images to train on{without}")
         return samples
+
+    def validation_samples(self, run: RunContext, split: str) -> Samples:
+        """Return the images of a split, or their features."""
+        from dnlnet.detection.data.samples import TestInstances
+
+        images = self.open(run.data, split)
+        return TestInstances(images, self.data, self._features(images.require_complete(), [False], run))
 
     def test_samples(self, root: Path | None, split: str) -> "TestInstances":
         """Return the images of a split, resized as for training."""
@@ -109,13 +140,13 @@ class DetectionRecipe(Recipe):
         import torch
 
         from dnlnet.backbones.fold import fold_batch_norms
-        from dnlnet.detection.network import PYRAMID_CHANNELS
 
+        width = self.model.width
         # Parts with batch norms, and the shape of an example input of each.
         normed = {
             "backbone": (3, 64, 64),
-            "roi_heads.box_head": (PYRAMID_CHANNELS, 7, 7),
-            "roi_heads.mask_head": (PYRAMID_CHANNELS, 14, 14),
+            "roi_heads.box_head": (width, 7, 7),
+            "roi_heads.mask_head": (width, 14, 14),
         }
         folded = deepcopy(network)
         for part, shape in normed.items():
@@ -154,6 +185,25 @@ class DetectionRecipe(Recipe):
 
         size = self.data.short_side, self.data.short_side * 4 // 3
         return ExportablePyramid(network, size) if part == "pyramid" else ExportableDetector(network, size)
+
+    def _features(
+        self, images: "InstanceImages", flips: Sequence[bool], run: RunContext
+    ) -> "Source[FlippedView] | None":
+        """Return the source of the images' features, or None if the network is not frozen."""
+        if not self.model.frozen:
+            return None
+        from dnlnet.detection.data.features import Extractor, FlippedView
+        from dnlnet.detection.network import Detector
+        from dnlnet.recipes.features import feature_source
+
+        if self.model.weights is None:
+            raise ValueError(f"{self.name}: frozen features need a trained backbone; set model.weights to a file")
+        network = self.first_network(run, len(images.classes))
+        assert isinstance(network, Detector)
+        settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
+        extractor = run.once("extractor", lambda: Extractor(network, self.data, settings, self.training.precision))
+        wanted = [(image.path, FlippedView(image.size, flipped)) for image in images.images for flipped in flips]
+        return feature_source(extractor, wanted, run)
 
     @classmethod
     def check_data(cls, opened: Any, progress: Progress = SILENT) -> InstanceReport:

@@ -81,6 +81,17 @@ _MICRO: dict[str, Any] = {
     "schedule": Schedule(iterations=1500, batch=4, kind="cosine", warmup=100, warmup_start=0.05),
     "training": Training(frozen=_FROZEN, evaluate_every=500, save_every=50, channels_last=True),
 }
+# Light heads on frozen features.
+_LIGHT: dict[str, Any] = {
+    "preset": "paper",
+    "frozen": True,
+    "width": 128,
+    "box_convolutions": 1,
+    "box_width": 128,
+    "mask_convolutions": 2,
+    "boxes": 64,
+    "proposals": 200,
+}
 
 
 def detection_recipes() -> Iterator[DetectionRecipe]:
@@ -95,6 +106,33 @@ def detection_recipes() -> Iterator[DetectionRecipe]:
         yield _recipe("coco-r50", variant, place, _RELEASED, _COCO)
     for variant, place in (*_PAPER, *_UNPRINTED):
         yield _recipe("coco-micro", variant, place, _MICRO_MODEL, _MICRO)
+    yield from _frozen()
+
+
+def _frozen() -> Iterator[DetectionRecipe]:
+    """Yield recipes for light heads on frozen features, which train in minutes on a CPU.
+
+    Everything below the first block is frozen, or below its place in the baseline. The blocks have no gate, as in
+    segmentation's recipes for frozen features.
+    """
+    pets = InstanceData(name="oxford_pets_objects", train="trainval", test="test", short_side=320, long_side=480)
+    data_sets = {"pets": (pets, 66 * 10), "coco-micro": (InstanceData(short_side=320, long_side=480), 300)}
+    optim = Optim(kind="adamw", lr=3e-4, weight_decay=1e-2, decay_norms=False, clip=35.0)
+    for name, (data, iterations) in data_sets.items():
+        schedule = Schedule(iterations=iterations, batch=8, kind="cosine", warmup=30, warmup_start=0.1)
+        training = Training(cache=True, evaluate_every=iterations // 3, save_every=50, channels_last=True)
+        for stem, backbone in {"mbv2": "mobilenetv2", "r50": "resnet50"}.items():
+            for place, placement in _PLACES.items():
+                for variant in (None, "nl", "nl_pairwise", "nl_unary", "dnl", "gc"):
+                    light = {**_LIGHT, "backbone": backbone, "variant": variant, "placement": placement}
+                    yield DetectionRecipe(
+                        name=f"{name}-{stem}_frozen-{variant or 'baseline'}-{place}",
+                        model=DetectorModel(**light),
+                        data=data,
+                        optim=optim,
+                        schedule=schedule,
+                        training=training,
+                    )
 
 
 def _recipe(

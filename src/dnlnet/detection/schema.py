@@ -21,6 +21,11 @@ class DetectorModel(BackboneModel):
     after_activation: Flag = False  # blocks after, not before, the last activation of their residual blocks
     boxes: SmallInt = 512  # per image, that the heads are trained on
     proposals: SmallInt = 1000  # per image, in testing; twice as many in training, to choose boxes from
+    width: SmallInt = 256  # channels of the pyramid and of the heads' convolutions
+    box_convolutions: Annotated[int, Field(strict=True, ge=0, le=16)] = 4
+    box_width: SmallInt = 1024  # channels of the box head's linear layer
+    mask_convolutions: Annotated[int, Field(strict=True, ge=1, le=16)] = 4
+    frozen: Flag = False  # freeze everything below the first block, and train on its features
     # Side of the smallest anchors in pixels, doubled by each pyramid level. 32 suits images of about 800 pixels.
     anchor: Annotated[int, Field(strict=True, ge=1, le=4096)] = 32
     # Training settings (see `dnlnet.detection.heads`). Defaults are torchvision's, which recipes stored before these

@@ -28,6 +28,14 @@ SOURCES = (
         {"model.stride_in_1x1": False, "model.ceil_pool": False, "model.caffe_pixels": False, "model.pixels": None},
         release="torchvision's ResNet-50, with its pixels",
     ),
+    Source({"model.width": 256}, "*", _STANDARD, "256 channels in the pyramid and the heads"),
+    Source(
+        {"model.box_convolutions": 4, "model.box_width": 1024},
+        release="four convolutions and a linear layer of 1,024 channels",
+        reason="the text does not describe the box head",
+    ),
+    Source({"model.mask_convolutions": 4}, "*", _STANDARD, "four convolutions"),
+    Source({"model.frozen": False}, reason="for recipes that train on features"),
     Source({"model.whole": ANY}, reason="for networks that start from a trained model"),
     *(
         Source({"model.variant": name}, f"*-{name}-*" if name else "*-baseline", _ROWS)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from dnlnet.data.classes import Classes
 from dnlnet.detection.data.samples import InstanceSample, TestSample
 from dnlnet.detection.metric import AveragePrecision
-from dnlnet.detection.network import Detector
+from dnlnet.detection.network import Detector, ImageFeatures
 from dnlnet.engine.scores import Scores, Table, class_bars, number
 from dnlnet.files import write_json
 
@@ -28,12 +28,12 @@ class DetectionTask:
 
     def losses(self, model: nn.Module, batch: Sequence[InstanceSample]) -> Mapping[str, Tensor]:
         """Return the five losses of Mask R-CNN: objectness and boxes of proposals; classes, boxes and masks."""
-        losses: Mapping[str, Tensor] = model([one.image / 255 for one in batch], [one.target for one in batch])
+        losses: Mapping[str, Tensor] = model([_input(one) for one in batch], [one.target for one in batch])
         return losses
 
     def score(self, model: Detector, batch: Sequence[TestSample], metric: AveragePrecision) -> None:
         """Detect objects in a batch, at the sizes of its files, and add them to the metric."""
-        detected = model.detect([one.image / 255 for one in batch], [one.size for one in batch])
+        detected = model.detect([_input(one) for one in batch], [one.size for one in batch])
         for one, found in zip(batch, detected, strict=True):
             masks = found["masks"] >= MASK_THRESHOLD
             metric.update(one.image_id, found["boxes"], found["labels"], found["scores"], masks)
@@ -66,3 +66,8 @@ class DetectionTask:
             {**values, "by_class": by_class},
             files={"results": lambda path: write_json(path, metric.results())},
         )
+
+
+def _input(sample: InstanceSample | TestSample) -> Any:
+    """Return the image in 0..1, or its features."""
+    return sample.image if isinstance(sample.image, ImageFeatures) else sample.image / 255

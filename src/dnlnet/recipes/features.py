@@ -84,7 +84,7 @@ class FrozenNetwork:
         half = precision == "bfloat16" and bfloat16_problem("cpu") is None
         self.settings: Mapping[str, Any] = {**settings, "precision": precision} if half else dict(settings)
         self.names: Sequence[str] = tuple(map(str, names))
-        digest = sha256(json.dumps([FORMAT, self.settings, names], sort_keys=True).encode())
+        digest = sha256(json.dumps([FORMAT, self.settings, list(names)], sort_keys=True).encode())
         for name, tensor in network.state_dict().items():
             digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
         self.key = digest.hexdigest()[:16]
@@ -130,7 +130,7 @@ class FeatureCache(Generic[AnyView]):
         first = self._write(*missing[0])
         needed = int(first / missing[0][1].relative_size * sum(view.relative_size for _, view in missing[1:]))
         free = shutil.disk_usage(self.folder).free
-        views = len({str(view) for _, view in wanted})
+        views = len(wanted) // len({file for file, _ in wanted})
         seen = "one view" if views == 1 else f"{views} views"
         what = f"features of {files} in {seen} take about {max(needed, 1e6) / 1e6:,.0f} MB"
         if needed > free:

@@ -24,7 +24,7 @@ from dnlnet.conversion.mm_config import MMConfig, agreed_pixels, require_known
 from dnlnet.conversion.names import State, flatten_convolutions, number_classes, rename_tensors, size
 from dnlnet.conversion.resnets import find_resnet
 from dnlnet.data.classes import Classes, spread_colours
-from dnlnet.detection.network import PLACEMENTS
+from dnlnet.detection.network import PLACEMENTS, chosen_blocks
 from dnlnet.detection.recipe import DetectionRecipe
 from dnlnet.detection.recipes import detection_recipes
 from dnlnet.detection.schema import InstanceData
@@ -218,9 +218,10 @@ def _resize_data(data: InstanceData, scale: tuple[Any, ...]) -> InstanceData:
 
 
 def _placement(places: frozenset[str], state: State) -> str:
-    for name, stages in PLACEMENTS.items():
+    for name, levels in PLACEMENTS.items():
+        stages = {f"layer{level + 1}": which for level, which in levels.items()}
         counts = {s: sum(f"backbone.{s}.{n}.conv1.weight" in state for n in range(_DEEPEST)) for s in stages}
-        if places == {f"{stage}.{number % counts[stage]}" for stage, numbers in stages.items() for number in numbers}:
+        if places == {f"{s}.{number}" for s, which in stages.items() for number in chosen_blocks(which, counts[s])}:
             return name
     raise ValueError(f"has blocks in {', '.join(sorted(places))}; known placements: {', '.join(PLACEMENTS)}")
 

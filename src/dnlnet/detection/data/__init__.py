@@ -1,1 +1,1 @@
-"""Detection data sets in COCO's format."""
+"""Detection data sets."""

@@ -131,14 +131,14 @@ def _read(images: InstanceImages, index: int) -> tuple[WidthHeight | None, list[
         size = width, height
     image = images.images[index]
     for one in image.instances:
-        faults = [*one.outline.faults(image.size), *_box_faults(one, image)]
+        faults = [*one.outline.faults(image.size), *_box_faults(one, image, images.boxes_fit)]
         if not count_pixels(one.outline, image.size):
             faults.append("has an outline without a pixel")
         problems += [Problem(image.path, f"annotation {one.id} {fault}") for fault in faults]
     return size, problems
 
 
-def _box_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
+def _box_faults(one: Instance, image: AnnotatedImage, fit: bool) -> Iterator[str]:
     (x, y, box_width, box_height), (height, width) = one.box, image.size
     box = f"the box {[round(value, 2) for value in one.box]} (left, top, width, height)"
     if min(x, y, width - x - box_width, height - y - box_height) < -_BEYOND_IMAGE:
@@ -146,7 +146,7 @@ def _box_faults(one: Instance, image: AnnotatedImage) -> Iterator[str]:
     if one.too_small(image.size):
         yield f"has {box}, with a side of at most 1 pixel in the image"
     bounds = one.outline.bounds()
-    if bounds is not None and not one.crowd:
+    if fit and bounds is not None and not one.crowd:
         apart = max(abs(a - b) for a, b in zip((x, y, x + box_width, y + box_height), bounds, strict=True))
         if apart > _OFF_OUTLINE:
             yield f"has {box}, {apart:.0f} pixels off its outline"

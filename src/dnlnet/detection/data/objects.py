@@ -114,6 +114,7 @@ class InstanceImages:
         images: Image files with their objects, in fixed order.
         problems: Missing files and annotation errors found while listing.
         left_out: Number of objects and images that `for_training` removed, by reason.
+        boxes_fit: True if boxes should fit their outlines; the check then reports those that do not.
 
     >>> from dnlnet.detection.data.outlines import Polygons
     >>> crowd = Instance(1, label=1, box=(0, 0, 9, 9), outline=Polygons(()), area=81, crowd=True)
@@ -130,6 +131,7 @@ class InstanceImages:
     images: Sequence[AnnotatedImage]
     problems: Sequence[Problem] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    boxes_fit: bool = True
 
     def __len__(self) -> int:
         return len(self.images)
@@ -140,20 +142,8 @@ class InstanceImages:
             yield image.path, [(instance.label, instance.box) for instance in image.instances]
 
     def pixels(self, index: int) -> NDArray[np.uint8]:
-        """Read image `index` as (H, W, 3) in 0..255. Raises `BadFileError` if that fails.
-
-        The annotated size tells whether annotators saw the image upright or as stored, before its EXIF orientation.
-        """
-        image = self.images[index]
-        pixels = read_image_file(image.path)
-        if pixels.shape[:2] != image.size:
-            stored = read_image_file(image.path, as_stored=True)
-            if stored.shape[:2] != image.size:
-                sizes = "is {1} x {0}, but its annotations are for {3} x {2} (width x height)"
-                text = sizes.format(*pixels.shape[:2], *image.size)
-                raise BadFileError(Problem(image.path, f"{text}; replace it with the annotated image"))
-            pixels = stored
-        return pixels
+        """Read image `index` as (H, W, 3) in 0..255. Raises `BadFileError` if that fails."""
+        return annotated_pixels(self.images[index].path, self.images[index].size)
 
     def target(self, index: int, size: HeightWidth | None = None) -> Target:
         """Return the objects of image `index`, scaled to an image of `size`. Polygons are drawn at that size."""
@@ -217,6 +207,22 @@ class InstanceImages:
                 for one in image.instances
             ],
         }
+
+
+def annotated_pixels(path: Path, size: HeightWidth) -> NDArray[np.uint8]:
+    """Read an image as (H, W, 3) in 0..255. Raises `BadFileError` unless it has the annotated size.
+
+    The size tells whether annotators saw the image upright or as stored, before its EXIF orientation.
+    """
+    pixels = read_image_file(path)
+    if pixels.shape[:2] != size:
+        stored = read_image_file(path, as_stored=True)
+        if stored.shape[:2] != size:
+            sizes = "is {1} x {0}, but its annotations are for {3} x {2} (width x height)"
+            text = sizes.format(*pixels.shape[:2], *size)
+            raise BadFileError(Problem(path, f"{text}; replace it with the annotated image"))
+        pixels = stored
+    return pixels
 
 
 def _unfit(instance: Instance, size: HeightWidth) -> str | None:

@@ -187,6 +187,18 @@ def decompressed(text: str) -> NDArray[np.int64]:
     return np.array(counts, dtype=np.int64)
 
 
+def encoded(mask: NDArray[np.bool_]) -> RunLengths:
+    """Encode a mask (H, W) as run lengths.
+
+    >>> encoded(np.array([[False, True], [True, True]])).counts.tolist()
+    [1, 3]
+    """
+    flat = mask.ravel(order="F")
+    ends = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    starts = np.array([0, 0, *ends] if flat[0] else [0, *ends])  # the first run is outside
+    return RunLengths((mask.shape[0], mask.shape[1]), np.diff(starts, append=mask.size))
+
+
 def count_pixels(outline: Outline, size: HeightWidth) -> int:
     """Count the pixels inside an outline in an image of this size, without drawing the mask.
 

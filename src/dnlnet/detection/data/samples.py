@@ -1,4 +1,4 @@
-"""Training and test samples of images with objects. A batch is a list of samples."""
+"""Training and test samples of images with objects, or of their features. A batch is a list of samples."""
 
 # H, W size of an image; n objects
 
@@ -6,19 +6,21 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dnlnet.data.images import HeightWidth, resized_image
 from dnlnet.data.samples import ImageSamples, require_seed
+from dnlnet.detection.data.features import FlippedView, to_tensor
 from dnlnet.detection.data.objects import InstanceImages
+from dnlnet.detection.network import ImageFeatures
 from dnlnet.detection.schema import InstanceData
+from dnlnet.recipes.features import Source
 
 
 class InstanceSample(NamedTuple):
     """An image and its objects in the form that torchvision's detectors take."""
 
-    image: Tensor  # (3, H, W) in 0..255
+    image: Tensor | ImageFeatures  # (3, H, W) in 0..255
     target: dict[str, Tensor]  # boxes (n, 4), labels (n,), masks (n, H, W), area (n,), iscrowd (n,), image_id ()
     name: str  # path of the file
 
@@ -26,7 +28,7 @@ class InstanceSample(NamedTuple):
 class TestSample(NamedTuple):
     """An image without its objects."""
 
-    image: Tensor  # (3, H, W) in 0..255
+    image: Tensor | ImageFeatures  # (3, H, W) in 0..255
     image_id: int
     size: HeightWidth  # height and width of the file, for which detections are scored
     name: str  # path of the file
@@ -42,12 +44,15 @@ class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
         images: Images, checked for completeness. `self.images.left_out` counts the objects that are not used.
         data: Size of resized images, and probability of a flip.
         seed: Random seed of the run.
+        source: Source of the features that replace images. Default: read the images.
     """
 
     collate = list  # images differ in size
 
-    def __init__(self, images: InstanceImages, data: InstanceData, seed: int = 0) -> None:
-        self.data, self.seed = data, require_seed(seed)
+    def __init__(
+        self, images: InstanceImages, data: InstanceData, seed: int = 0, source: Source[FlippedView] | None = None
+    ) -> None:
+        self.data, self.seed, self.source = data, require_seed(seed), source
         super().__init__(images.require_complete().for_training())
         if not len(self.images):
             raise ValueError(f"{images.name} has no object to train on; dnlnet data check shows what it holds")
@@ -62,12 +67,11 @@ class TrainingInstances(ImageSamples[InstanceImages, InstanceSample]):
         if not 0 <= index < len(self):
             raise IndexError(f"image {index} is outside 0..{len(self) - 1}")
         image = self.images.images[index]
-        size = self.data.resized(image.size)
-        pixels, target = resized_image(self.images.pixels(index), size), self.images.target(index, size).visible()
-        if np.random.default_rng((self.seed, epoch, index)).random() < self.data.flip:
-            pixels, target = pixels[:, ::-1], target.flipped()
+        flipped = bool(np.random.default_rng((self.seed, epoch, index)).random() < self.data.flip)
+        target = self.images.target(index, self.data.resized(image.size)).visible()
+        target = target.flipped() if flipped else target
         tensors = {name: torch.as_tensor(value) for name, value in vars(target).items()}
-        return InstanceSample(_to_tensor(pixels), tensors, str(image.path))
+        return InstanceSample(_input(self.images, index, self.data, self.source, flipped), tensors, str(image.path))
 
 
 class TestInstances(ImageSamples[InstanceImages, TestSample]):
@@ -76,20 +80,30 @@ class TestInstances(ImageSamples[InstanceImages, TestSample]):
     Args:
         images: Images, checked for completeness.
         data: Size of resized images.
+        source: Source of the features that replace images. Default: read the images.
     """
 
     __test__ = False  # tells pytest that this is not a class of tests
     collate = list  # images differ in size
 
-    def __init__(self, images: InstanceImages, data: InstanceData) -> None:
+    def __init__(self, images: InstanceImages, data: InstanceData, source: Source[FlippedView] | None = None) -> None:
         super().__init__(images.require_complete())
-        self.data = data
+        self.data, self.source = data, source
 
     def __getitem__(self, index: int) -> TestSample:
         image = self.images.images[index]
-        pixels = resized_image(self.images.pixels(index), self.data.resized(image.size))
-        return TestSample(_to_tensor(pixels), image.id, image.size, str(image.path))
+        return TestSample(_input(self.images, index, self.data, self.source), image.id, image.size, str(image.path))
 
 
-def _to_tensor(pixels: NDArray[np.uint8]) -> Tensor:
-    return torch.from_numpy(np.array(pixels.transpose(2, 0, 1), order="C"))  # a writable copy
+def _input(
+    images: InstanceImages,
+    index: int,
+    data: InstanceData,
+    source: Source[FlippedView] | None,
+    flipped: bool = False,
+) -> Tensor | ImageFeatures:
+    """Return the resized image (3, H, W) in 0..255, or its features."""
+    image = images.images[index]
+    if source is not None:
+        return ImageFeatures(source(image.path, FlippedView(image.size, flipped)), data.resized(image.size))
+    return to_tensor(resized_image(images.pixels(index), data.resized(image.size)), flipped)

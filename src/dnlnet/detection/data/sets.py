@@ -1,7 +1,7 @@
-"""Detection data sets by name."""
+"""Registry of the data sets with a box and an outline for each object."""
 
 from dnlnet.data.catalog import DataSet, Flat, found_or_train
-from dnlnet.detection.data import coco
+from dnlnet.detection.data import coco, oxford_pets
 from dnlnet.detection.data.objects import InstanceImages
 
 _PACKAGE = ("pycocotools", "detection")
@@ -33,6 +33,16 @@ DATA_SETS: dict[str, DataSet[InstanceImages]] = {
             package=_PACKAGE,
             open_file=coco.open_coco_file,
             flat=Flat(coco.is_flat, coco.open_flat, "annotations/*.json, images"),
+        ),
+        DataSet(
+            "oxford_pets_objects",
+            oxford_pets.SPLITS,
+            oxford_pets.oxford_pets,
+            "images/*.jpg with annotations/trimaps/*.png and annotations/{trainval,test}.txt, as for oxford_pets",
+            oxford_pets.CLASSES,
+            quick=False,
+            signs=("images", "annotations/trimaps"),
+            package=_PACKAGE,
         ),
     )
 }
