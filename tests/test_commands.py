@@ -30,9 +30,7 @@ COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-define
 # Options that make commands short. They follow a command's own and replace them.
 SHORT = {
     r"train .*": "--iterations 1 --batch 2 --workers 0",
-    r"train --data (mine|my_videos) .*": "--weights none",  # they would be downloaded
     r"train --data mine .*": "--set data.short_side=96 --set data.long_side=160",
-    r"train --data my_videos .*": "--set data.crop=64 --set data.short_sides=[64,80]",
     r"attend timm:.*": "--size 56",
     r"(profile|ablate) timm:.*": "--size 56 --layers 11",
 }
@@ -41,7 +39,8 @@ NOT_RUN = {
     r"dnlnet demo": "minutes; test_demo.py runs a short one",
     r"dnlnet study .*": "hours of training; test_study.py runs a short one",
     r".*torchrun .*": "several processes; test_distributed.py starts them",
-    r"dnlnet train ucf6-.* --weights .*": "needs a file of weights; the page trains this recipe before",
+    r"dnlnet train ucf6-.* --weights .*": "needs a file of weights",
+    r"dnlnet train ucf6-.*of3 .*": "needs three groups of clips per class; test_ucf101.py opens folds",
     r"dnlnet (attend torchvision|explore transformers):.*": "downloads weights",
     r"dnlnet convert .*": "checkpoints of other code bases; tests/conversion has small ones",
     r"dnlnet predict dnl.safetensors .*": "the output of a conversion",

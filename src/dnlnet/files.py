@@ -188,6 +188,19 @@ def checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
+def content_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and contents of a folder's files."""
+    if not path.is_dir():
+        return checksum(path)
+    listed = [(file.name, checksum(file)) for file in files_in(path)]
+    return sha256(json.dumps(listed).encode()).hexdigest()
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return the files of a folder, sorted, without those of its folders."""
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
 def _replace_nonfinite(content: Any) -> Any:
     if isinstance(content, float):
         return content if isfinite(content) else None

@@ -57,7 +57,7 @@ def test_a_model_file_of_an_earlier_version_can_be_read() -> None:
         ({"recipe": "{"}, "is not JSON"),
         ({"recipe": '{"name": "a", "name": "b"}'}, "the key 'name'"),
         ({"recipe": recipe_with(task=["segmentation"])}, "task: expected one of segmentation, detection, video, got"),
-        ({"recipe": recipe_with(task="video")}, "unknown backbone 'resnet101s'"),
+        ({"recipe": recipe_with(task="video")}, "unknown model.network 'tiny'; known: slow_only, frozen"),
         ({"recipe": recipe_with(model=[])}, "model=[]: expected a mapping"),
         ({"recipe": recipe_with(name="../../../tmp/x")}, "name=../../../tmp/x: expected up to 100 letters"),
         ({"recipe": recipe_with(flight=1)}, "flight: "),

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageOps
 from safetensors.torch import load_file
 
 import dnlnet
@@ -19,7 +20,7 @@ from dnlnet.video.frozen import FrozenClassifier
 from dnlnet.video.recipe import VideoRecipe
 from dnlnet.video.schema import FrozenModel
 from observer import Recorder
-from video_trees import moving_shapes, write_video
+from video_trees import moving_shapes, video_folder_tree, write_video
 
 SMALL = [
     "model.width=8",
@@ -200,3 +201,19 @@ def test_settings_that_do_not_suit_frozen_features_are_refused(setting: str, mes
 def test_random_weights_have_no_features(data: Path) -> None:
     with pytest.raises(ValueError, match="need a trained backbone"):
         recipe("model.weights=null").training_samples(RunContext(data), "train")
+
+
+def test_a_folder_of_frames_is_cached_by_its_content(tmp_path: Path) -> None:
+    """A change of one frame computes the features of that video again, and of no other."""
+    tree = video_folder_tree(tmp_path / "tree")
+    messages = Recorder()
+    settings = recipe("training.cache=true")
+    dnlnet.train(settings, tree, tmp_path / "first", cache=tmp_path / "cache", progress=messages)
+    before = set((tmp_path / "cache").rglob("*.safetensors"))
+    frame = next(path for path in sorted(tree.rglob("train/*/*/*")) if path.is_file())
+    with Image.open(frame) as picture:
+        ImageOps.invert(picture.convert("RGB")).save(frame)
+    dnlnet.train(settings, tree, tmp_path / "second", cache=tmp_path / "cache", progress=messages)
+    added = {path.name.split("-")[0] for path in set((tmp_path / "cache").rglob("*.safetensors")) - before}
+    assert before
+    assert len(added) == 1

@@ -19,7 +19,7 @@ from dnlnet.backbones.bfloat16 import InBfloat16, bfloat16_problem
 from dnlnet.backbones.fold import fold_batch_norms
 from dnlnet.engine import distributed
 from dnlnet.engine.checkpoint import save_tensors
-from dnlnet.files import checksum, make_folder, write_json
+from dnlnet.files import content_checksum, make_folder, write_json
 from dnlnet.layout import convert_to_channels_last
 from dnlnet.progress import SILENT, Progress
 from dnlnet.recipes.context import RunContext
@@ -154,7 +154,7 @@ class FeatureCache(Generic[AnyView]):
     def path(self, file: Path, view: AnyView) -> Path:
         """Return the entry of a file in a view."""
         if file not in self._contents:
-            self._contents[file] = checksum(file)[:32]
+            self._contents[file] = content_checksum(file)[:32]
         return self.folder / f"{self._contents[file]}-{view}.safetensors"
 
     def _write(self, file: Path, view: AnyView) -> int:

@@ -8,7 +8,7 @@ from time import time_ns
 from typing import Any
 
 from dnlnet.data.inputs import JOB_FILE
-from dnlnet.files import atomic_write, checksum, explain_write_errors
+from dnlnet.files import atomic_write, content_checksum, explain_write_errors, files_in
 
 Stamp = list[Any]  # hash of an input and sizes of its results, to detect changes of either
 
@@ -75,20 +75,13 @@ class Job:
 
 
 def content_of(path: Path) -> str:
-    """Return a checksum of a file, or of the names and contents of a folder's files."""
-    if not path.is_dir():
-        return checksum(path)[:16]
-    listed = [(file.name, checksum(file)) for file in _files_in(path)]
-    return sha256(json.dumps(listed).encode()).hexdigest()[:16]
+    """Return a short checksum of the content of a file or folder."""
+    return content_checksum(path)[:16]
 
 
 def sizes_of(paths: Iterable[Path]) -> list[list[int]]:
     """Return the size of each file, or the sizes of a folder's files."""
-    return [[file.stat().st_size for file in (_files_in(path) if path.is_dir() else [path])] for path in paths]
-
-
-def _files_in(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file())
+    return [[file.stat().st_size for file in (files_in(path) if path.is_dir() else [path])] for path in paths]
 
 
 def _read(path: Path) -> Any:
