@@ -225,7 +225,7 @@ def seconds_per_step(
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     done = subprocess.run([*launch, __file__, "--child", json.dumps(task)], capture_output=True, text=True)
     if done.returncode:
-        raise OSError(f"the measured processes failed: {done.stderr.strip().splitlines()[-1]}")
+        raise OSError(f"the measured processes failed: {done.stderr.strip()[-2000:]}")
     return float(done.stdout.split()[-1])
 
 
