@@ -5,7 +5,7 @@ Products and softmax accumulate in float32 and round their results to eight bits
 mean logit under the attention, which a few keys estimate. The shift is part of the product, before it is rounded:
 [q_i, -c_i, 1].[k_j, 1, 0] = q_i.k_j - c_i. The third number masks keys that fill up a row: theirs are [0, 0, MASKED].
 
-Subnormal weights need no care, because these instructions treat them as zeros.
+Subnormal weights need no care: these instructions treat them as zeros.
 """
 
 # B batch, N query positions, M key positions (filled up in operands and buffers), D embedding width, C value width,
