@@ -75,14 +75,14 @@ class Detector(GeneralizedRCNN):  # type: ignore[misc]  # torchvision has no typ
             raise ValueError(f"classes must be at least 1, got {classes}")
         if backbone.parallel or backbone.strides[-1] != 32:
             raise ValueError(
-                f"a detector needs a ResNet of output stride 32, got {backbone.name} of {backbone.strides}"
+                f"a detector needs a ResNet or mobilenetv2 of output stride 32, got {backbone.name} of "
+                f"{backbone.strides}"
             )
         place = find_places(backbone, model.placement)[0]
         insert_blocks(backbone, model)
         width = model.width
-        pyramid = _WithPyramid(
-            backbone, width, place
-        )  # before the heads: the order decides the initial weights of a seed
+        # Before the heads, because the order decides the initial weights of a seed.
+        pyramid = _WithPyramid(backbone, width, place)
         heads = Heads(
             model.boxes,
             model.box_beta,

@@ -196,9 +196,7 @@ class DetectionRecipe(Recipe):
         from dnlnet.detection.network import Detector
         from dnlnet.recipes.features import feature_source
 
-        if self.model.weights is None:
-            raise ValueError(f"{self.name}: frozen features need a trained backbone; set model.weights to a file")
-        network = self.first_network(run, len(images.classes))
+        network = self.network_with_features(run, len(images.classes))
         assert isinstance(network, Detector)
         settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
         extractor = run.once("extractor", lambda: Extractor(network, self.data, settings, self.training.precision))

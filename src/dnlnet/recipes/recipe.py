@@ -151,6 +151,12 @@ class Recipe(Part):
 
         return run.once("network", build)
 
+    def network_with_features(self, run: RunContext, classes: int) -> "nn.Module":
+        """Return the initial network of a run that trains on its features. Raises unless its backbone is trained."""
+        if self.model.weights is None:
+            raise ValueError(f"{self.name}: frozen features need a trained backbone; set model.weights to a file")
+        return self.first_network(run, classes)
+
     @abstractmethod
     def training_samples(self, run: RunContext, split: str, phase: int = 0) -> Samples:
         """Return the training samples of one phase of the schedule."""

@@ -237,9 +237,7 @@ class SegmentationRecipe(Recipe):
         from dnlnet.segmentation.data.features import Extractor
         from dnlnet.segmentation.frozen import FrozenSegmentor
 
-        if self.model.weights is None:
-            raise ValueError(f"{self.name}: frozen features need a trained backbone; set model.weights to a file")
-        network = self.first_network(run, len(images.classes))
+        network = self.network_with_features(run, len(images.classes))
         assert isinstance(network, FrozenSegmentor)
         settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
         extractor = run.once("extractor", lambda: Extractor(network, settings, self.training.precision))

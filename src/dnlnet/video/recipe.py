@@ -187,9 +187,7 @@ class VideoRecipe(Recipe):
         from dnlnet.video.data.features import Extractor, crops_of
         from dnlnet.video.frozen import FrozenClassifier
 
-        if self.model.weights is None:
-            raise ValueError(f"{self.name}: frozen features need a trained backbone; set model.weights to a file")
-        network = self.first_network(run, len(videos.classes))
+        network = self.network_with_features(run, len(videos.classes))
         assert isinstance(network, FrozenClassifier)
         settings = self.model.model_dump(mode="json", include=_FEATURE_SETTINGS)
         precision = self.training.precision
